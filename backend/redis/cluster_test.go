@@ -20,9 +20,7 @@ import (
 func TestUnknownEndpoints(t *testing.T) {
 	c := storetest.StartCluster(t, storetest.RedisBinary(t), "--cluster-preferred-endpoint-type", "unknown-endpoint")
 	t.Cleanup(c.Stop)
-	for _, layout := range layouts {
-		t.Run(string(layout), func(t *testing.T) { checkAllCalls(t, testBackend(t, Config{URL: c.URL(), Layout: layout})) })
-	}
+	checkAllCalls(t, testBackend(t, Config{URL: c.URL()}))
 }
 
 // TestHostOfAsked has a cluster of two nodes on 127.0.0.2 that name no host in CLUSTER SLOTS or
@@ -89,8 +87,8 @@ func TestHostOfAsked(t *testing.T) {
 func TestNullReplies(t *testing.T) {
 	for _, c := range []struct{ scheme, command string }{
 		{"redis-cluster://", "cluster"}, {"redis://:secret@", "auth"}, {"redis-cluster://:secret@", "auth"}, {"redis://", "select"},
-		{"redis://", "exists"}, {"redis-cluster://", "exists"}, {"redis://", "unlink"}, {"redis://", "sadd"}, {"redis://", "srem"},
-		{"redis://", "smismember"}, {"redis://", "scan"}, {"redis://", "pexpire"},
+		{"redis://", "exists"}, {"redis-cluster://", "exists"}, {"redis://", "unlink"},
+		{"redis://", "scan"}, {"redis://", "pexpire"},
 	} {
 		for _, null := range []string{"$-1\r\n", "*-1\r\n"} {
 			t.Run(c.scheme+c.command+strings.TrimSpace(null), func(t *testing.T) {
@@ -112,11 +110,8 @@ func TestNullReplies(t *testing.T) {
 					}
 				})
 				cfg := Config{URL: c.scheme + addr, TTL: testTimeout}
-				switch c.command {
-				case "select":
+				if c.command == "select" {
 					cfg.URL += "/3"
-				case "sadd", "srem", "smismember":
-					cfg.Layout, cfg.TTL = LayoutSet, 0
 				}
 				b := testBackend(t, cfg)
 				_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)))

@@ -7,32 +7,24 @@
 //   - pool: the blocks whose keys begin with [Config.KeyPrefix].
 //   - driver: go-redis, which has the connection pools and the cluster's slot table.
 //
-// # Layouts
+// # Keys
 //
-//	LayoutKeys   PREFIX@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@HASH   a string key per block
-//	LayoutSet    PREFIX@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0        a set, its members are hashes
+//	PREFIX@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@HASH
 //
-// With [LayoutKeys] each block is a string key: the reference's key, as backend.Backend
+// Each block is a string key: the reference's key, as backend.Backend
 // passes it. A key counts as present whoever wrote it. One server answers EXISTS of many
 // keys with a count, which decides if all keys exist or none; mixed ranges are asked again
 // in smaller ones. A cluster refuses a command with keys of several slots, so there each key
 // is an EXISTS of its own, pipelined to all nodes in parallel. Blocks may have a time to
 // live.
 //
-// With [LayoutSet] a block is a member of a set for each group and rank. The name of the set
-// is the key up to its last "@". The member is the bytes of the hash, not its hex text. This
-// costs the server less time and memory. But a set lies on one node of a cluster, so a pool
-// uses at most as many nodes as it has groups times ranks. Members have no time to live, and
-// the server does not evict single members. LayoutSet needs Redis 6.2 or any Valkey.
-//
 // In a cluster, braces in a name are a hash tag: the text between them alone chooses the
 // node. With braces in the model name, the whole pool lies on one node.
 //
 // # Permissions
 //
-// Exists needs EXISTS or SMISMEMBER, and CLUSTER SLOTS in a cluster. Store and Evict use
-// SET, PEXPIRE, UNLINK, SADD and SREM. Reset uses SCAN and UNLINK. Info uses PING, INFO,
-// DBSIZE, SCAN and SCARD. Sample uses SCAN and SRANDMEMBER.
+// Exists needs EXISTS, and CLUSTER SLOTS in a cluster. Store and Evict use SET, PEXPIRE and
+// UNLINK. Reset uses SCAN and UNLINK. Info uses PING and INFO. Sample uses SCAN.
 //
 // # Errors
 //
@@ -45,8 +37,7 @@
 // New does not connect. Each connection is checked: a server that speaks TLS, HTTP or
 // another protocol is reported as such. The driver allocates what a server announces. So all
 // replies pass a replyLimit first, and a connection ends with the first one that exceeds a
-// bound (reply_limit.go). Calls with many keys leave a quarter of
-// the connections to others (large_calls.go).
+// bound (reply_limit.go).
 //
 // A call returns when its context ends. The driver may still be in the call then: it keeps
 // copies of the keys, and Close waits for it.

@@ -112,8 +112,6 @@ func (b *Backend) diagnoseReply(reply string, writes bool) (text string, kinds [
 		return at + "the server is not part of a cluster: use redis:// instead of redis-cluster://", mismatch
 	case !b.endpoint.cluster && has("MOVED ", "CROSSSLOT", "ASK "):
 		return at + "the server is a node of a cluster: use redis-cluster:// instead of redis://", mismatch
-	case has("WRONGTYPE"):
-		return at + "a key of the pool is of another type: is this the layout it was filled with?", []error{backend.ErrReply}
 	case has("unknown command"):
 		return at + "the server is too old or a sentinel: " + reply, mismatch
 	case has("DB index is out of range"):

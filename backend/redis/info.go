@@ -18,18 +18,10 @@ type Info struct {
 	Nodes int
 	// RoundTrip is the shortest of five round trips, to the slowest node.
 	RoundTrip time.Duration
-	// Blocks is the number of blocks of the pool. If Sampled, it is an estimate from a part
-	// of the database. It is -1 if the user has no permission to count.
-	Blocks  int64
-	Sampled bool
 }
 
-// maxCountedKeys is the number of keys of a node after which Info stops counting and
-// estimates.
-const maxCountedKeys = 20000
-
-// Info describes the store. It needs PING, INFO, SCAN and DBSIZE, and SCARD for LayoutSet;
-// without permission for one of them it leaves out what depends on it.
+// Info describes the store. It needs PING and INFO; without permission for INFO it leaves out what
+// depends on it.
 func (b *Backend) Info(ctx context.Context) (Info, error) {
 	var mu sync.Mutex
 	var info Info
@@ -57,12 +49,6 @@ func (i *Info) merge(node Info) {
 	i.Server, i.Version, i.Mode, i.Role = node.Server, node.Version, node.Mode, node.Role
 	i.Nodes++
 	i.RoundTrip = max(i.RoundTrip, node.RoundTrip)
-	i.Sampled = i.Sampled || node.Sampled
-	if i.Blocks >= 0 && node.Blocks >= 0 {
-		i.Blocks += node.Blocks
-	} else {
-		i.Blocks = -1
-	}
 }
 
 // nodeInfo describes one primary.
@@ -81,11 +67,7 @@ func (b *Backend) nodeInfo(ctx context.Context, node *goredis.Client) (info Info
 		return info, err
 	}
 	info.parse(text)
-	info.Blocks, info.Sampled, err = b.countBlocks(ctx, node)
-	if isNoPermission(err) {
-		info.Blocks, err = -1, nil
-	}
-	return info, err
+	return info, nil
 }
 
 // isNoPermission reports whether the ACL of the user forbids a command.
@@ -109,38 +91,4 @@ func (i *Info) parse(text string) {
 	if i.Server == "" && i.Version != "" {
 		i.Server = "redis"
 	}
-}
-
-// countBlocks counts the blocks of the pool on a node. Above maxCountedKeys keys it
-// estimates: the share of the pool in the keys seen, times the size of the database.
-func (b *Backend) countBlocks(ctx context.Context, node *goredis.Client) (n int64, sampled bool, err error) {
-	seen, poolKeys := int64(0), int64(0)
-	var members int64
-	err = b.scan(ctx, node, "", func(found []string) (bool, error) {
-		seen += int64(len(found))
-		inPool := b.filterPoolKeys(found)
-		poolKeys += int64(len(inPool))
-		if b.cfg.Layout == LayoutSet {
-			for _, name := range inPool {
-				count, err := node.SCard(ctx, name).Result()
-				if err != nil {
-					return false, err
-				}
-				members += count
-			}
-		}
-		sampled = seen >= maxCountedKeys
-		return !sampled, nil
-	})
-	if b.cfg.Layout == LayoutSet {
-		poolKeys = members
-	}
-	if err != nil || !sampled {
-		return poolKeys, false, err
-	}
-	size, err := node.DBSize(ctx).Result()
-	if err != nil || size <= seen {
-		return poolKeys, false, err
-	}
-	return int64(float64(poolKeys) * float64(size) / float64(seen)), true, nil
 }

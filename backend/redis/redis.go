@@ -20,15 +20,6 @@ import (
 	"github.com/hitline/hitline/internal/requesterror"
 )
 
-// Layout is the type of the Redis values that hold the blocks of a pool.
-type Layout string
-
-// The layouts. The package documentation compares them.
-const (
-	LayoutKeys Layout = "keys" // a string key for each block
-	LayoutSet  Layout = "set"  // a set for each group and rank
-)
-
 // Config configures a Backend. A zero field means its default.
 type Config struct {
 	// URL is the address of the store:
@@ -46,15 +37,11 @@ type Config struct {
 	// the system), cert=FILE&key=FILE (of this client), server_name=NAME and
 	// skip_verify=true.
 	URL string
-	// Cluster makes redis:// and rediss:// URLs of a cluster.
-	Cluster bool
 	// KeyPrefix is the prefix of all keys of the pool: PoolPrefix returns it. Store and Evict
 	// refuse other keys, and Reset removes no others. Required.
 	KeyPrefix string
-	// Layout is the layout of the blocks. Default LayoutKeys.
-	Layout Layout
 	// TTL is the time to live of a block after its latest Store, in whole milliseconds. Zero
-	// means no limit. LayoutKeys only.
+	// means no limit.
 	TTL time.Duration
 	// PoolSize bounds the connections to each server. Default 40, more than the default
 	// workers of a service.
@@ -72,7 +59,7 @@ type Config struct {
 
 // String describes c without its URL, which may have a password.
 func (c Config) String() string {
-	return fmt.Sprintf("redis{layout: %s, prefix: %q, ttl: %v}", c.Layout, c.KeyPrefix, c.TTL)
+	return fmt.Sprintf("redis{prefix: %q, ttl: %v}", c.KeyPrefix, c.TTL)
 }
 
 // GoString is String, so that %#v prints no password.
@@ -82,9 +69,6 @@ func (c Config) GoString() string { return c.String() }
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 func (c Config) withDefaults() Config {
-	if c.Layout == "" {
-		c.Layout = LayoutKeys
-	}
 	if c.PoolSize == 0 {
 		c.PoolSize = 40
 	}
@@ -103,22 +87,15 @@ func (c Config) endpoint() (*endpoint, error) {
 	if err != nil {
 		return nil, invalid([]string{"url"}, "the URL %w", err)
 	}
-	e.cluster = e.cluster || c.Cluster
 	switch {
-	case e.cluster && e.network == "unix":
-		return nil, invalid([]string{"cluster", "url"}, "a cluster is not reached by a socket's path")
 	case e.cluster && e.db != 0:
 		return nil, invalid([]string{"url"}, "a cluster has no database but 0")
 	case !e.cluster && len(e.addrs) > 1:
 		return nil, invalid([]string{"url"}, "addr is for a cluster: redis-cluster://")
-	case c.Layout != LayoutKeys && c.Layout != LayoutSet:
-		return nil, invalid([]string{"layout"}, "no layout %q: keys or set", c.Layout)
 	case c.KeyPrefix == "":
 		return nil, fmt.Errorf("redis: %w: no KeyPrefix: the pool's keys could not be told from others", fielderror.ErrConfig)
 	case c.TTL < 0 || c.TTL%time.Millisecond != 0:
 		return nil, invalid([]string{"ttl"}, "a time to live of %v: whole milliseconds, or 0 for ever", c.TTL)
-	case c.TTL > 0 && c.Layout == LayoutSet:
-		return nil, invalid([]string{"layout", "ttl"}, "a set's members have no time to live: use layout keys")
 	case c.PoolSize < 0:
 		return nil, invalid([]string{"pool_size"}, "%d is negative", c.PoolSize)
 	case c.DialTimeout < 0 || c.IOTimeout < 0:
@@ -279,10 +256,7 @@ func (b *Backend) Exists(ctx context.Context, asked backend.Keys) ([]int, error)
 		return nil, nil
 	}
 	return b.do(ctx, false, func(ctx context.Context) ([]int, error) {
-		switch {
-		case b.cfg.Layout == LayoutSet:
-			return b.existsInSets(ctx, keys)
-		case b.endpoint.cluster:
+		if b.endpoint.cluster {
 			return b.existsEach(ctx, keys)
 		}
 		return b.existsByCount(ctx, keys)
@@ -291,29 +265,24 @@ func (b *Backend) Exists(ctx context.Context, asked backend.Keys) ([]int, error)
 
 // Store adds keys. They must belong to the pool. A store that fails may have added some.
 func (b *Backend) Store(ctx context.Context, keys []string) error {
-	return b.change(ctx, keys, b.storeKeys, b.storeMembers)
+	return b.change(ctx, keys, b.storeKeys)
 }
 
 // Evict removes keys. They must belong to the pool.
 func (b *Backend) Evict(ctx context.Context, keys []string) error {
-	return b.change(ctx, keys, b.evictKeys, b.evictMembers)
+	return b.change(ctx, keys, b.evictKeys)
 }
 
-// change checks keys and runs one of two changes, by the layout.
-func (b *Backend) change(ctx context.Context, keys []string, ofKeys, ofSets func(ctx context.Context, keys []string) error) error {
+// change checks keys and runs a change of them.
+func (b *Backend) change(ctx context.Context, keys []string, change func(ctx context.Context, keys []string) error) error {
 	copies := make([]string, len(keys))
 	for i, key := range keys {
-		if !b.isPoolKey(key, true) {
+		if !b.isPoolKey(key) {
 			return fmt.Errorf("%w: %q is no key of the pool %q", backend.ErrReply, key, b.cfg.KeyPrefix)
 		}
 		copies[i] = strings.Clone(key)
 	}
-	return b.doChange(ctx, func(ctx context.Context) error {
-		if b.cfg.Layout == LayoutSet {
-			return ofSets(ctx, copies)
-		}
-		return ofKeys(ctx, copies)
-	})
+	return b.doChange(ctx, func(ctx context.Context) error { return change(ctx, copies) })
 }
 
 // doChange is do for a change. If it fails when the server has confirmed some of its commands, the

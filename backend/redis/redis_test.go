@@ -45,8 +45,6 @@ func blocks(prefix string, n int) []string {
 	return keys
 }
 
-var layouts = []Layout{LayoutKeys, LayoutSet}
-
 // checkAllCalls checks Exists after each of Store, Evict and Reset, and Info.
 func checkAllCalls(t *testing.T, b *Backend) {
 	t.Helper()
@@ -72,8 +70,6 @@ func checkAllCalls(t *testing.T, b *Backend) {
 	check()
 	info, err := b.Info(ctx)
 	require.NoError(t, err)
-	require.EqualValues(t, 2497, info.Blocks)
-	require.False(t, info.Sampled)
 	require.NotEmpty(t, info.Version)
 	require.Positive(t, info.RoundTrip)
 	require.NoError(t, b.Reset(ctx))
@@ -90,15 +86,11 @@ func checkAllCalls(t *testing.T, b *Backend) {
 func TestServers(t *testing.T) {
 	forEachServer(t, func(t *testing.T, binary string) {
 		s := storetest.StartServer(t, binary)
-		for _, layout := range layouts {
-			t.Run(string(layout), func(t *testing.T) {
-				checkAllCalls(t, testBackend(t, Config{URL: "redis://" + s.Addr + "/3", Layout: layout}))
-				info, err := testBackend(t, Config{URL: "valkey://" + s.Addr}).Info(testContext(t))
-				require.NoError(t, err)
-				require.Equal(t, []any{"standalone", "master", 1}, []any{info.Mode, info.Role, info.Nodes})
-				require.Equal(t, serverName(binary), info.Server)
-			})
-		}
+		checkAllCalls(t, testBackend(t, Config{URL: "redis://" + s.Addr + "/3"}))
+		info, err := testBackend(t, Config{URL: "valkey://" + s.Addr}).Info(testContext(t))
+		require.NoError(t, err)
+		require.Equal(t, []any{"standalone", "master", 1}, []any{info.Mode, info.Role, info.Nodes})
+		require.Equal(t, serverName(binary), info.Server)
 	})
 }
 
@@ -111,16 +103,12 @@ func TestCluster(t *testing.T) {
 			c = storetest.StartCluster(t, binary)
 			t.Cleanup(c.Stop)
 		}
-		for _, layout := range layouts {
-			t.Run(string(layout), func(t *testing.T) {
-				b := testBackend(t, Config{URL: c.URL(), Layout: layout})
-				checkAllCalls(t, b)
-				info, err := b.Info(testContext(t))
-				require.NoError(t, err)
-				require.Equal(t, []any{"cluster", 3, serverName(binary)}, []any{info.Mode, info.Nodes, info.Server})
-				checkAllCalls(t, testBackend(t, Config{URL: "redis://" + c.Nodes[2].Addr, Cluster: true, Layout: layout}))
-			})
-		}
+		b := testBackend(t, Config{URL: c.URL()})
+		checkAllCalls(t, b)
+		info, err := b.Info(testContext(t))
+		require.NoError(t, err)
+		require.Equal(t, []any{"cluster", 3, serverName(binary)}, []any{info.Mode, info.Nodes, info.Server})
+		checkAllCalls(t, testBackend(t, Config{URL: "valkey-cluster://" + c.Nodes[2].Addr}))
 	})
 }
 
@@ -135,7 +123,7 @@ func TestUnixSocket(t *testing.T) {
 
 func TestPasswordAndACL(t *testing.T) {
 	s := storetest.StartRedis(t, "--requirepass", "open", "--user", "reader", "on", ">secret", "~m@*", "+exists",
-		"--user", "writer", "on", ">secret", "~m@*", "+exists", "+set", "+unlink", "+scan", "+ping", "+dbsize", "+info",
+		"--user", "writer", "on", ">secret", "~m@*", "+exists", "+set", "+unlink", "+scan", "+ping", "+info",
 		"--user", "half", "on", ">secret", "~m@tp_rank:0@*", "+exists", "+set")
 	checkAllCalls(t, testBackend(t, Config{URL: "redis://:open@" + s.Addr}))
 	checkAllCalls(t, testBackend(t, Config{URL: "redis://writer:secret@" + s.Addr}))
@@ -151,7 +139,7 @@ func TestPasswordAndACL(t *testing.T) {
 	require.ErrorIs(t, half.Store(testContext(t), keys[:2]), backend.ErrReadOnly, "the first is there, the second is refused")
 	info, err := reader.Info(testContext(t))
 	require.NoError(t, err)
-	require.Equal(t, Info{Nodes: 1, RoundTrip: info.RoundTrip, Blocks: -1}, info)
+	require.Equal(t, Info{Nodes: 1, RoundTrip: info.RoundTrip}, info)
 	_, err = testBackend(t, Config{URL: "redis://reader:secret@" + s.Addr, KeyPrefix: "other"}).Exists(testContext(t), backend.KeyList(blocks("other", 3)))
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	require.ErrorContains(t, err, "NOPERM")
@@ -177,41 +165,39 @@ func TestPresence(t *testing.T) {
 	s, c := storetest.StartRedis(t), sharedCluster(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, url := range []string{"redis://" + s.Addr, c.URL()} {
-		for _, layout := range layouts {
-			b := testBackend(t, Config{URL: url, Layout: layout})
-			for _, n := range []int{1, 2, 31, 33, 511, 512, 513, 1200, readBatch + 700} {
-				for _, share := range []float64{0, 0.001, 0.5, 0.999, 1} {
-					if n > readBatch && (share != 0.999 || testing.Short()) {
-						continue
-					}
-					keys := blocks("m", n)
-					for range n / 10 {
-						keys[rng.IntN(n)] = keys[rng.IntN(n)]
-					}
-					present, want := map[string]bool{}, make([]int, n)
-					var store []string
-					for _, key := range keys {
-						if _, ok := present[key]; !ok {
-							present[key] = rng.Float64() < share
-							if present[key] {
-								store = append(store, key)
-							}
-						}
-					}
-					for i, key := range keys {
-						if present[key] {
-							want[i] = 1
-						}
-					}
-					require.NoError(t, b.Reset(testContext(t)))
-					require.NoError(t, b.Store(testContext(t), store))
-					got, err := b.Exists(testContext(t), backend.KeyList(keys))
-					require.NoError(t, err)
-					require.Equal(t, want, got, "%s %s %d keys, share %v", url, layout, n, share)
+		b := testBackend(t, Config{URL: url})
+		for _, n := range []int{1, 2, 31, 33, 511, 512, 513, 1200, readBatch + 700} {
+			for _, share := range []float64{0, 0.001, 0.5, 0.999, 1} {
+				if n > readBatch && (share != 0.999 || testing.Short()) {
+					continue
 				}
+				keys := blocks("m", n)
+				for range n / 10 {
+					keys[rng.IntN(n)] = keys[rng.IntN(n)]
+				}
+				present, want := map[string]bool{}, make([]int, n)
+				var store []string
+				for _, key := range keys {
+					if _, ok := present[key]; !ok {
+						present[key] = rng.Float64() < share
+						if present[key] {
+							store = append(store, key)
+						}
+					}
+				}
+				for i, key := range keys {
+					if present[key] {
+						want[i] = 1
+					}
+				}
+				require.NoError(t, b.Reset(testContext(t)))
+				require.NoError(t, b.Store(testContext(t), store))
+				got, err := b.Exists(testContext(t), backend.KeyList(keys))
+				require.NoError(t, err)
+				require.Equal(t, want, got, "%s %d keys, share %v", url, n, share)
 			}
-			require.NoError(t, b.Reset(testContext(t)))
 		}
+		require.NoError(t, b.Reset(testContext(t)))
 	}
 }
 
@@ -276,30 +262,25 @@ func TestResetSparesOthers(t *testing.T) {
 		c.URL():             goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{c.Nodes[1].Addr}, Protocol: 2}),
 	} {
 		defer client.Close()
-		for _, layout := range layouts {
-			for _, other := range others {
-				require.NoError(t, client.Set(testContext(t), other, "x", 0).Err())
-			}
-			other := testBackend(t, Config{URL: url, Layout: layout, KeyPrefix: "m"})
-			require.NoError(t, other.Store(testContext(t), blocks("m", 10)[2:]))
-			b := other.WithPrefix(prefix)
-			keys := blocks(prefix, 5000)
-			require.NoError(t, b.Store(testContext(t), keys))
-			info, err := b.Info(testContext(t))
-			require.NoError(t, err)
-			require.EqualValues(t, 5000, info.Blocks)
-			require.NoError(t, b.Reset(testContext(t)))
-			for _, other := range others {
-				require.EqualValues(t, 1, client.Exists(testContext(t), other).Val(), "%q", other)
-			}
-			answers, err := other.Exists(testContext(t), backend.KeyList(blocks("m", 10)[2:]))
-			require.NoError(t, err)
-			require.Equal(t, []int{1, 1, 1, 1, 1, 1, 1, 1}, answers)
-			answers, err = b.Exists(testContext(t), backend.KeyList(keys))
-			require.NoError(t, err)
-			require.Equal(t, make([]int, 5000), answers)
-			require.NoError(t, other.Reset(testContext(t)))
+		for _, other := range others {
+			require.NoError(t, client.Set(testContext(t), other, "x", 0).Err())
 		}
+		other := testBackend(t, Config{URL: url, KeyPrefix: "m"})
+		require.NoError(t, other.Store(testContext(t), blocks("m", 10)[2:]))
+		b := other.WithPrefix(prefix)
+		keys := blocks(prefix, 5000)
+		require.NoError(t, b.Store(testContext(t), keys))
+		require.NoError(t, b.Reset(testContext(t)))
+		for _, other := range others {
+			require.EqualValues(t, 1, client.Exists(testContext(t), other).Val(), "%q", other)
+		}
+		answers, err := other.Exists(testContext(t), backend.KeyList(blocks("m", 10)[2:]))
+		require.NoError(t, err)
+		require.Equal(t, []int{1, 1, 1, 1, 1, 1, 1, 1}, answers)
+		answers, err = b.Exists(testContext(t), backend.KeyList(keys))
+		require.NoError(t, err)
+		require.Equal(t, make([]int, 5000), answers)
+		require.NoError(t, other.Reset(testContext(t)))
 	}
 }
 
@@ -340,52 +321,28 @@ func TestTimeToLive(t *testing.T) {
 
 func TestForeignKeys(t *testing.T) {
 	s := storetest.StartRedis(t)
-	for _, layout := range layouts {
-		b := testBackend(t, Config{URL: "redis://" + s.Addr, Layout: layout})
-		for _, key := range []string{"", "x", "other" + block("m", 0, 0, 0), block("n", 0, 0, 0), block("m", 0, 0, 0) + "g"} {
-			require.Error(t, b.Store(testContext(t), []string{block("m", 0, 0, 1), key}), "%q", key)
-			require.Error(t, b.Evict(testContext(t), []string{key}), "%q", key)
-		}
-	}
-	set := testBackend(t, Config{URL: "redis://" + s.Addr, Layout: LayoutSet})
-	for _, key := range []string{"x", "m@xyz", "m@abc"} {
-		_, err := set.Exists(testContext(t), backend.KeyList{key})
-		require.ErrorIs(t, err, backend.ErrReply)
+	b := testBackend(t, Config{URL: "redis://" + s.Addr})
+	for _, key := range []string{"", "x", "other" + block("m", 0, 0, 0), block("n", 0, 0, 0), block("m", 0, 0, 0) + "g"} {
+		require.Error(t, b.Store(testContext(t), []string{block("m", 0, 0, 1), key}), "%q", key)
+		require.Error(t, b.Evict(testContext(t), []string{key}), "%q", key)
 	}
 	require.Zero(t, s.Client(t).DBSize(testContext(t)).Val())
-}
-
-func TestInfoSamples(t *testing.T) {
-	s := storetest.StartRedis(t, "--enable-debug-command", "yes")
-	client := s.Client(t)
-	require.NoError(t, client.Do(testContext(t), "debug", "populate", 60000, "filler").Err())
-	b := testBackend(t, Config{URL: "redis://" + s.Addr})
-	require.NoError(t, b.Store(testContext(t), blocks("m", 20000)))
-	info, err := b.Info(testContext(t))
-	require.NoError(t, err)
-	require.True(t, info.Sampled)
-	require.InEpsilon(t, 20000, info.Blocks, 0.2)
 }
 
 // TestSample samples keys of several pools and checks the limits.
 func TestSample(t *testing.T) {
 	s := storetest.StartRedis(t, "--user", "reader", "on", ">secret", "~*", "+exists", "--user", "scanner", "on", ">secret", "~*", "+scan")
-	keys, set := testBackend(t, Config{URL: "redis://" + s.Addr}), testBackend(t, Config{URL: "redis://" + s.Addr, Layout: LayoutSet, KeyPrefix: "n"})
+	keys := testBackend(t, Config{URL: "redis://" + s.Addr})
 	require.NoError(t, s.Client(t).MSet(testContext(t), "other", "x", "m@tp_rank:0@group:", "x", "m@tp_rank:0@group:0", "a string").Err())
 	require.NoError(t, keys.Store(testContext(t), blocks("m", 10)))
-	require.NoError(t, set.Store(testContext(t), []string{block("n", 0, 0, 1), block("n", 0, 1, 1)}))
-	for name, b := range map[string]*Backend{"keys": keys, "set": set} {
-		got, err := b.Sample(testContext(t))
-		require.NoError(t, err, name)
-		require.ElementsMatch(t, blocks("m", 10), got.Keys)
-		require.ElementsMatch(t, []string{block("n", 0, 0, 1), block("n", 0, 1, 1)}, got.Sets)
-		require.True(t, got.Complete)
-	}
-	_, err := testBackend(t, Config{URL: "redis://reader:secret@" + s.Addr}).Sample(testContext(t))
-	require.ErrorContains(t, err, "NOPERM")
-	got, err := testBackend(t, Config{URL: "redis://scanner:secret@" + s.Addr}).Sample(testContext(t))
+	got, err := keys.Sample(testContext(t))
 	require.NoError(t, err)
-	require.ElementsMatch(t, []string{block("n", 0, 0, 1), block("n", 0, 1, 1)}, addHash(got.Sets), "the names alone")
+	require.ElementsMatch(t, blocks("m", 10), got.Keys)
+	require.True(t, got.Complete)
+	_, err = testBackend(t, Config{URL: "redis://reader:secret@" + s.Addr}).Sample(testContext(t))
+	require.ErrorContains(t, err, "NOPERM")
+	_, err = testBackend(t, Config{URL: "redis://scanner:secret@" + s.Addr}).Sample(testContext(t))
+	require.NoError(t, err)
 
 	require.NoError(t, keys.Store(testContext(t), blocks("m", 8000)))
 	got, err = keys.Sample(testContext(t))
@@ -393,19 +350,6 @@ func TestSample(t *testing.T) {
 	require.False(t, got.Complete)
 	require.GreaterOrEqual(t, len(got.Keys), maxSampleKeys)
 	require.Less(t, len(got.Keys), 8000)
-}
-
-// addHash adds block 1 to the names of sets.
-func addHash(names []string) []string {
-	keys := make([]string, 0, len(names))
-	for _, name := range names {
-		if !strings.HasPrefix(name, "n@") {
-			continue // a string, not a set
-		}
-		hash := block("", 0, 0, 1)
-		keys = append(keys, name+hash[strings.LastIndexByte(hash, '@'):])
-	}
-	return keys
 }
 
 // TestWrongConnections has a case for each way to configure the connection wrongly.
@@ -446,22 +390,20 @@ func TestWrongConnections(t *testing.T) {
 		"no such database":         {"redis://" + plain.Addr + "/99", "DB index is out of range", backend.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, layout := range layouts {
-				timeout := testTimeout
-				if tt.is == context.DeadlineExceeded {
-					timeout = 600 * time.Millisecond
-				}
-				b := testBackend(t, Config{URL: tt.url, Layout: layout, DialTimeout: timeout / 2})
-				ctx, cancel := context.WithTimeout(context.Background(), timeout)
-				_, err := b.Exists(ctx, backend.KeyList(blocks("m", 600)))
-				cancel()
-				require.Error(t, err)
-				t.Log(err)
-				require.ErrorContains(t, err, tt.want)
-				require.ErrorIs(t, err, tt.is)
-				require.NotContains(t, err.Error(), "\n")
-				require.NotContains(t, fmt.Sprintf("%+v %#v %q", err, err, b.String()), "wr0ngSecret")
+			timeout := testTimeout
+			if tt.is == context.DeadlineExceeded {
+				timeout = 600 * time.Millisecond
 			}
+			b := testBackend(t, Config{URL: tt.url, DialTimeout: timeout / 2})
+			ctx, cancel := context.WithTimeout(context.Background(), timeout)
+			_, err := b.Exists(ctx, backend.KeyList(blocks("m", 600)))
+			cancel()
+			require.Error(t, err)
+			t.Log(err)
+			require.ErrorContains(t, err, tt.want)
+			require.ErrorIs(t, err, tt.is)
+			require.NotContains(t, err.Error(), "\n")
+			require.NotContains(t, fmt.Sprintf("%+v %#v %q", err, err, b.String()), "wr0ngSecret")
 		})
 	}
 }
@@ -472,19 +414,6 @@ func TestReplica(t *testing.T) {
 	b := testBackend(t, Config{URL: "redis://" + replica.Addr})
 	require.Eventually(t, func() bool { return b.Store(testContext(t), blocks("m", 1)) != nil }, testTimeout, 5*time.Millisecond)
 	require.ErrorIs(t, b.Store(testContext(t), blocks("m", 1)), backend.ErrReadOnly)
-}
-
-// TestWrongLayout has a string key where LayoutSet expects a set.
-func TestWrongLayout(t *testing.T) {
-	s := storetest.StartRedis(t)
-	keys := testBackend(t, Config{URL: "redis://" + s.Addr, KeyPrefix: "w"})
-	set := testBackend(t, Config{URL: "redis://" + s.Addr, KeyPrefix: "w", Layout: LayoutSet})
-	require.NoError(t, s.Client(t).Set(testContext(t), "w@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0", "", 0).Err())
-	_, err := set.Exists(testContext(t), backend.KeyList(blocks("w", 1)))
-	require.ErrorIs(t, err, backend.ErrReply)
-	require.ErrorContains(t, err, "layout")
-	_, err = keys.Exists(testContext(t), backend.KeyList(blocks("w", 1)))
-	require.NoError(t, err)
 }
 
 // listen serves each connection with script and closes it.
@@ -529,12 +458,9 @@ func TestConfig(t *testing.T) {
 		"cert and key":                {URL: "rediss://h?cert=/nowhere", KeyPrefix: "m"},
 		"neither true nor false":      {URL: "rediss://h?skip_verify=maybe", KeyPrefix: "m"},
 		"no database but 0":           {URL: "redis-cluster://h/1", KeyPrefix: "m"},
-		"a socket's path":             {URL: "unix:///x", Cluster: true, KeyPrefix: "m"},
 		"addr is for a cluster":       {URL: url + "?addr=h", KeyPrefix: "m"},
-		"no layout":                   {URL: url, Layout: "hash", KeyPrefix: "m"},
 		"no KeyPrefix":                {URL: url},
 		"a time to live of":           {URL: url, TTL: time.Microsecond, KeyPrefix: "m"},
-		"no time to live":             {URL: url, TTL: time.Second, Layout: LayoutSet, KeyPrefix: "m"},
 		"pool_size: -1 is negative":   {URL: url, PoolSize: -1, KeyPrefix: "m"},
 		"holds no certificate in PE":  {URL: "rediss://h?ca=" + empty, KeyPrefix: "m"},
 		"ca: /dev/null is not a reg":  {URL: "rediss://h?ca=" + os.DevNull, KeyPrefix: "m"},
@@ -567,7 +493,7 @@ func TestPoolPrefix(t *testing.T) {
 		require.NoError(t, err)
 		prefix := PoolPrefix(coord)
 		b := testBackend(t, Config{URL: "redis://localhost", KeyPrefix: prefix})
-		require.True(t, b.isPoolKey(coord.KeyPrefix(0, coord.Ranks(0)[0])+"0102", true), prefix)
+		require.True(t, b.isPoolKey(coord.KeyPrefix(0, coord.Ranks(0)[0])+"0102"), prefix)
 		require.False(t, strings.HasSuffix(prefix, "@tp_rank:0"))
 	}
 }

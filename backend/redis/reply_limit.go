@@ -16,7 +16,7 @@ const (
 	// maxReplyLine bounds a line in bytes: a status, an error, a number, a length.
 	maxReplyLine = 16 << 10
 	// maxReplyElements bounds the lines of the replies to one request and the elements that
-	// they announce, together. A request has at most readBatch commands or members.
+	// they announce, together. A request has at most readBatch commands.
 	maxReplyElements = 8 * readBatch
 	// maxReplyBytes bounds the replies to one request in bytes. The longest is SCAN's, of
 	// about scanCount keys.

@@ -42,21 +42,19 @@ func (b *Backend) scan(ctx context.Context, node *goredis.Client, pattern string
 	}
 }
 
-// filterPoolKeys returns the keys of the pool: those of blocks, or those of sets. It
-// overwrites found.
+// filterPoolKeys returns the keys of the pool. It overwrites found.
 func (b *Backend) filterPoolKeys(found []string) []string {
 	inPool := found[:0]
 	for _, key := range found {
-		if b.isPoolKey(key, b.cfg.Layout == LayoutKeys) {
+		if b.isPoolKey(key) {
 			inPool = append(inPool, key)
 		}
 	}
 	return inPool
 }
 
-// isPoolKey reports whether key belongs to the pool. block reports whether it must be the key
-// of a block or the name of a set.
-func (b *Backend) isPoolKey(key string, block bool) bool {
+// isPoolKey reports whether key is that of a block of the pool.
+func (b *Backend) isPoolKey(key string) bool {
 	rest, ok := strings.CutPrefix(key, b.cfg.KeyPrefix)
 	for _, part := range []string{rankPart, "@pcp", "@dcp", "@pp_rank:", "@group:"} {
 		if !ok {
@@ -66,7 +64,7 @@ func (b *Backend) isPoolKey(key string, block bool) bool {
 			rest, ok = cutChars(rest, "0123456789")
 		}
 	}
-	if block && ok {
+	if ok {
 		if rest, ok = strings.CutPrefix(rest, "@"); ok {
 			rest, ok = cutChars(rest, "0123456789abcdef")
 		}

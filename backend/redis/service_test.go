@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -35,27 +34,25 @@ func TestConformanceWorkerLookup(t *testing.T) {
 		maxJudged = 60
 	}
 	for file, vllm := range map[string]string{"worker_lookup.json": "", "later/worker_lookup.json": "0.28.0"} {
-		for _, layout := range layouts {
-			t.Run(file+" "+string(layout), func(t *testing.T) {
-				judged := 0
-				conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict {
-					if c.Store != "normal" {
-						return conformance.Skipped("its store answers as no server does")
-					}
-					if judged == maxJudged {
-						return conformance.Skipped("enough; package lookup's tests judge all, in process")
-					}
-					judged++
-					return judge(rdb, s, c, vllm, layout)
-				})
-				require.Equal(t, maxJudged, judged)
+		t.Run(file, func(t *testing.T) {
+			judged := 0
+			conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict {
+				if c.Store != "normal" {
+					return conformance.Skipped("its store answers as no server does")
+				}
+				if judged == maxJudged {
+					return conformance.Skipped("enough; package lookup's tests judge all, in process")
+				}
+				judged++
+				return judge(rdb, s, c, vllm)
 			})
-		}
+			require.Equal(t, maxJudged, judged)
+		})
 	}
 }
 
 // judge runs one case and resets the store.
-func judge(rdb *goredis.Client, s *storetest.Redis, c *conformance.WorkerCase, vllm string, layout Layout) conformance.Verdict {
+func judge(rdb *goredis.Client, s *storetest.Redis, c *conformance.WorkerCase, vllm string) conformance.Verdict {
 	var pool coordinator.Pool
 	if err := json.Unmarshal(c.Raw, &pool); err != nil {
 		return conformance.Differs("pool: %v", err)
@@ -69,7 +66,7 @@ func judge(rdb *goredis.Client, s *storetest.Redis, c *conformance.WorkerCase, v
 	if err != nil {
 		return conformance.Differs("content: %v", err)
 	}
-	b, err := New(Config{URL: "redis://" + s.Addr, Layout: layout, KeyPrefix: PoolPrefix(coord), DialTimeout: testTimeout, IOTimeout: testTimeout})
+	b, err := New(Config{URL: "redis://" + s.Addr, KeyPrefix: PoolPrefix(coord), DialTimeout: testTimeout, IOTimeout: testTimeout})
 	if err != nil {
 		return conformance.Differs("backend: %v", err)
 	}
@@ -267,19 +264,17 @@ func BenchmarkExists(b *testing.B) {
 		}
 	}
 	for kind, url := range map[string]string{"single": "redis://" + s.Addr, "cluster": c.URL()} {
-		for _, layout := range layouts {
-			for name, want := range map[string][]int{"hit": all, "half": half, "scattered": scattered} {
-				b.Run(fmt.Sprintf("%s/%s/%s", kind, layout, name), func(b *testing.B) {
-					benchmarkExists(b, testBackend(b, Config{URL: url, Layout: layout}), testBackend(b, Config{URL: url}), bare[kind], keys, want)
-				})
-			}
+		for name, want := range map[string][]int{"hit": all, "half": half, "scattered": scattered} {
+			b.Run(kind+"/"+name, func(b *testing.B) {
+				benchmarkExists(b, testBackend(b, Config{URL: url}), bare[kind], keys, want)
+			})
 		}
 	}
 }
 
-// benchmarkExists stores the keys that want has in both layouts, then measures ours beside a
+// benchmarkExists stores the keys that want has, then measures ours beside a
 // pipeline of EXISTS by rdb.
-func benchmarkExists(b *testing.B, ours, plain *Backend, rdb goredis.UniversalClient, keys []string, want []int) {
+func benchmarkExists(b *testing.B, ours *Backend, rdb goredis.UniversalClient, keys []string, want []int) {
 	ctx := context.Background()
 	var present []string
 	for i, w := range want {
@@ -287,12 +282,8 @@ func benchmarkExists(b *testing.B, ours, plain *Backend, rdb goredis.UniversalCl
 			present = append(present, keys[i])
 		}
 	}
-	for _, backend := range []*Backend{ours, plain} {
-		require.NoError(b, backend.Reset(ctx))
-	}
-	for _, backend := range []*Backend{ours, plain} {
-		require.NoError(b, backend.Store(ctx, present))
-	}
+	require.NoError(b, ours.Reset(ctx))
+	require.NoError(b, ours.Store(ctx, present))
 	var ourTimes, bareTimes []time.Duration
 	b.ReportAllocs()
 	for b.Loop() {
@@ -328,22 +319,20 @@ func median(times []time.Duration) time.Duration {
 func TestFullServer(t *testing.T) {
 	s := storetest.StartRedis(t, "--maxmemory-policy", "noeviction")
 	pool := coordinator.Pool{ModelName: "m", HashBlockSize: 16, Groups: []coordinator.Group{{Kind: coordinator.FullAttention, BlockSize: 16}}}
-	for _, layout := range layouts {
-		require.NoError(t, s.Client(t).ConfigSet(testContext(t), "maxmemory", "0").Err())
-		coord, err := coordinator.New(pool)
-		require.NoError(t, err)
-		b := testBackend(t, Config{URL: "redis://" + s.Addr, Layout: layout, KeyPrefix: PoolPrefix(coord)})
-		remote := lookup.RemoteConfig{Timeout: testTimeout, WriteTimeout: testTimeout, BreakerFailures: 2, BreakerPause: time.Hour}
-		service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: b, Remote: remote})
-		require.NoError(t, err)
-		stored := []byte(strings.Repeat(string(layout)+"----", 4))
-		require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(stored, len(stored))))
-		require.NoError(t, s.Client(t).ConfigSet(testContext(t), "maxmemory", "1").Err())
-		for range 5 {
-			require.ErrorContains(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(make([]byte, 32), 32)), "OOM")
-		}
-		hit, err := service.Lookup(t.Context(), 16, coordinator.NewHashes(stored, len(stored)))
-		require.NoError(t, err)
-		require.EqualValues(t, 16, hit.Tokens, layout)
+	require.NoError(t, s.Client(t).ConfigSet(testContext(t), "maxmemory", "0").Err())
+	coord, err := coordinator.New(pool)
+	require.NoError(t, err)
+	b := testBackend(t, Config{URL: "redis://" + s.Addr, KeyPrefix: PoolPrefix(coord)})
+	remote := lookup.RemoteConfig{Timeout: testTimeout, WriteTimeout: testTimeout, BreakerFailures: 2, BreakerPause: time.Hour}
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: b, Remote: remote})
+	require.NoError(t, err)
+	stored := []byte(strings.Repeat("hash----", 4))
+	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(stored, len(stored))))
+	require.NoError(t, s.Client(t).ConfigSet(testContext(t), "maxmemory", "1").Err())
+	for range 5 {
+		require.ErrorContains(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(make([]byte, 32), 32)), "OOM")
 	}
+	hit, err := service.Lookup(t.Context(), 16, coordinator.NewHashes(stored, len(stored)))
+	require.NoError(t, err)
+	require.EqualValues(t, 16, hit.Tokens)
 }

@@ -222,11 +222,6 @@ func (r *doctorResult) String() string {
 	if r.RoundTrip > 0 {
 		row("round trip", "%v", time.Duration(r.RoundTrip)*time.Microsecond)
 	}
-	if r.Blocks != nil && r.Estimated {
-		row("blocks", "%d, estimated", *r.Blocks)
-	} else if r.Blocks != nil {
-		row("blocks", "%d", *r.Blocks)
-	}
 	if r.LeaseMS > 0 {
 		row("lease", "%v, as the store states itself", time.Duration(r.LeaseMS)*time.Millisecond)
 	}

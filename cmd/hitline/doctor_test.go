@@ -73,7 +73,6 @@ func TestStoreConfigurationErrors(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"pool:\n  model_name: ''\nbackend: {redis: {url: redis://x}}\n", ":2:15: pool.model_name: is empty; set it to the engine's model, with which the keys in a Redis begin"},
 		{"backend:\n  redis:\n    url: http://:s3cret@x\npool: {model_name: m}\n", ":3:10: backend.redis.url: the URL must begin with redis://, rediss:// (TLS), redis-cluster://, rediss-cluster:// or unix:// (or valkey for redis)"},
-		{"backend:\n  redis:\n    url: redis://x\n    layout: set\n    ttl: 1s\npool: {model_name: m}\n", ":4:13: backend.redis.layout: a set's members have no time to live: use layout keys"},
 		{"backend:\n  redis:\n    url: redis-cluster://x/1\npool: {model_name: m}\n", ":3:10: backend.redis.url: a cluster has no database but 0"},
 		{"backend:\n  mooncake:\n    masters: [x]\npool: {model_name: m}\n", `:3:5: backend.mooncake.masters: "x": it must be host:port, such as 127.0.0.1:50051: address x: missing port in address`},
 		{"backend:\n  mooncake:\n    masters: ['x:1']\n    tenant: _x\npool: {model_name: m}\n", `:4:13: backend.mooncake.tenant: "_x": it must not begin with _ or hold control characters, nor be longer than 255 bytes`},
@@ -94,7 +93,6 @@ func TestDoctorOfRedis(t *testing.T) {
 	assert.Equal(t, exitDone, d.Exit, d.Problems)
 	assert.Regexp(t, `^redis \d`, d.Server)
 	assert.Equal(t, "standalone", d.Mode)
-	assert.Zero(t, *d.Blocks)
 	assert.Contains(t, strings.Join(d.Notes, "\n"), "nothing is stored yet")
 
 	for i := range 10 {
@@ -104,9 +102,6 @@ func TestDoctorOfRedis(t *testing.T) {
 		}
 	}
 	require.NoError(t, client.Set(t.Context(), "p@m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:3@00ff", "", 0).Err())
-	d = runDoctor(t, "pool: {model_name: m, cache_prefix: p, tp_size: 2}\nbackend: {redis: {url: 'redis://"+address+"', layout: set}}\n")
-	// The backend itself refuses a store of another layout.
-	assert.Equal(t, exitFailed, d.Exit)
 	d = runDoctor(t, base+"pool: {model_name: m, cache_prefix: p, tp_size: 2}\n")
 	require.Len(t, d.Problems, 2)
 	assert.Contains(t, d.Problems[0], "blocks of group 3, and pool.groups describes 1 group")
@@ -138,7 +133,7 @@ func TestDoctorOfANodeOfACluster(t *testing.T) {
 	address := storetest.StartRedis(t, "--cluster-enabled", "yes").Addr
 	d := runDoctor(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+address+"'}}\n")
 	require.Len(t, d.Problems, 1, d.Error)
-	assert.Contains(t, d.Problems[0], "use redis-cluster:// instead of redis://, or cluster: true; see backend.redis")
+	assert.Contains(t, d.Problems[0], "use redis-cluster:// instead of redis://; see backend.redis")
 	assert.Equal(t, exitFailed, d.Exit)
 }
 
@@ -185,8 +180,7 @@ func TestServeFromRedis(t *testing.T) {
 	assert.Equal(t, result{exitDone, "0\n", ""}, do(find))
 }
 
-// TestDoctorSamplesKeys runs doctor over TLS, with a password and in a cluster, in both
-// layouts.
+// TestDoctorSamplesKeys runs doctor over TLS, with a password and in a cluster.
 func TestDoctorSamplesKeys(t *testing.T) {
 	secure, cert, key := storetest.StartTLSRedis(t, "--requirepass", "s3cret")
 	locked := storetest.StartRedis(t, "--requirepass", "s3cret")
@@ -197,41 +191,24 @@ func TestDoctorSamplesKeys(t *testing.T) {
 		"password": "redis://:s3cret@" + locked.Addr,
 		"cluster":  "redis-cluster://:s3cret@" + cluster.Nodes[1].Addr,
 	} {
-		for _, layout := range []string{"keys", "set"} {
-			t.Run(name+" "+layout, func(t *testing.T) {
-				b, err := redis.New(redis.Config{URL: url, KeyPrefix: "p@" + layout, Layout: redis.Layout(layout)})
-				require.NoError(t, err)
-				defer b.Close()
-				var keys []string
-				for rank := range 2 {
-					for _, hash := range hexHashes("h", 30, 32) {
-						keys = append(keys, fmt.Sprintf("p@%s@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:0@%s", layout, rank, hash))
-					}
-				}
-				require.NoError(t, b.Store(t.Context(), keys))
-				store := "\nbackend: {redis: {url: '" + url + "', layout: " + layout + "}}\n"
-				d := runDoctor(t, "pool: {model_name: "+layout+", cache_prefix: p, tp_size: 2}"+store)
-				assert.Empty(t, d.Problems)
-				assert.Contains(t, d.Notes, "the hashes in the keys have 64 hexadecimal digits, 32 bytes; a lookup's must have as many")
-				d = runDoctor(t, "pool: {model_name: "+layout+", cache_prefix: p, tp_size: 4, num_kv_head: 4}"+store)
-				require.Len(t, d.Problems, 1)
-				assert.Contains(t, d.Problems[0], "the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0 to 3")
-				require.NoError(t, b.Reset(t.Context()))
-			})
-		}
-	}
-	for layout, other := range map[string]string{"keys": "set", "set": "keys"} {
-		t.Run("layout "+other+" for "+layout, func(t *testing.T) {
-			url := "redis://:s3cret@" + locked.Addr
-			b, err := redis.New(redis.Config{URL: url, KeyPrefix: "m", Layout: redis.Layout(layout)})
+		t.Run(name, func(t *testing.T) {
+			b, err := redis.New(redis.Config{URL: url, KeyPrefix: "p@m"})
 			require.NoError(t, err)
 			defer b.Close()
-			require.NoError(t, b.Store(t.Context(), []string{"m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@" + hexHashes("h", 1, 32)[0]}))
-			config := "pool: {model_name: m}\nbackend: {redis: {url: '" + url + "', layout: " + other + "}}\n"
-			want := "set backend.redis.layout to " + layout + ", or reset the pool"
-			d := runDoctor(t, config)
+			var keys []string
+			for rank := range 2 {
+				for _, hash := range hexHashes("h", 30, 32) {
+					keys = append(keys, fmt.Sprintf("p@m@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:0@%s", rank, hash))
+				}
+			}
+			require.NoError(t, b.Store(t.Context(), keys))
+			store := "\nbackend: {redis: {url: '" + url + "'}}\n"
+			d := runDoctor(t, "pool: {model_name: m, cache_prefix: p, tp_size: 2}"+store)
+			assert.Empty(t, d.Problems)
+			assert.Contains(t, d.Notes, "the hashes in the keys have 64 hexadecimal digits, 32 bytes; a lookup's must have as many")
+			d = runDoctor(t, "pool: {model_name: m, cache_prefix: p, tp_size: 4, num_kv_head: 4}"+store)
 			require.Len(t, d.Problems, 1)
-			assert.Contains(t, d.Problems[0], want)
+			assert.Contains(t, d.Problems[0], "the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0 to 3")
 			require.NoError(t, b.Reset(t.Context()))
 		})
 	}

@@ -195,7 +195,7 @@ func TestWrongConnectionsToRedis(t *testing.T) {
 		"password missing over TLS":   {"rediss://", secure.Addr, "?ca=" + cert + "&cert=" + cert + "&key=" + key, "the server wants a password"},
 		"password wrong":              {"redis://:wrong@", secret.Addr, "", "the server refuses this user or password"},
 		"cluster URL, single server":  {"redis-cluster://", plain.Addr, "", "the server is not part of a cluster: use redis:// instead of redis-cluster://"},
-		"single URL, node of cluster": {"redis://", node.Addr, "", "the server is a node of a cluster: use redis-cluster:// instead of redis://, or cluster: true"},
+		"single URL, node of cluster": {"redis://", node.Addr, "", "the server is a node of a cluster: use redis-cluster:// instead of redis://"},
 		"no such database":            {"redis://", plain.Addr + "/99", "", "the server has no such database"},
 	} {
 		cases[name] = wrongConnection{backend: "redis: {url: '" + c.scheme + c.at + c.query + "'}", want: c.want}

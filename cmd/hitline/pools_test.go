@@ -165,33 +165,31 @@ func TestDoctorWithoutPool(t *testing.T) {
 // Over one Redis each described pool has its own blocks.
 func TestDescribedPoolsOverRedis(t *testing.T) {
 	redis := storetest.StartRedis(t)
-	for _, layout := range []string{"keys", "set"} {
-		s := startServe(t, "backend: {redis: {url: 'redis://"+redis.Addr+"', timeout: 5s, layout: "+layout+"}}\n")
-		dial := func(model string, groups ...coordinator.Group) (*client.Client, error) {
-			return client.Dial(t.Context(), s.address, client.WithPool("", coordinator.Pool{VLLM: "0.28.0", ModelName: model, Groups: groups}))
-		}
-		hashes := coordinator.NewHashes([]byte(strings.Repeat("a", 32)+strings.Repeat("b", 32)), 32)
-		one, err := dial("one-" + layout)
-		require.NoError(t, err)
-		defer one.Close()
-		two, err := dial("two-"+layout, coordinator.Group{BlockSize: 32})
-		require.NoError(t, err)
-		defer two.Close()
-		require.NoError(t, one.Store(t.Context(), coordinator.GroupRank{}, hashes))
-		hits := func() (all []int64) {
-			for _, c := range []*client.Client{one, two} {
-				hit, err := c.Lookup(t.Context(), 65, hashes)
-				require.NoError(t, err)
-				all = append(all, hit.Tokens)
-			}
-			return all
-		}
-		assert.Equal(t, []int64{32, 0}, hits())
-		require.NoError(t, two.Store(t.Context(), coordinator.GroupRank{}, hashes))
-		assert.Equal(t, []int64{32, 32}, hits())
-		require.NoError(t, one.Reset(t.Context()))
-		assert.Equal(t, []int64{0, 32}, hits())
-		_, err = dial("")
-		require.ErrorContains(t, err, "model_name is empty; set it to the engine's model, with which the keys in a Redis begin")
+	s := startServe(t, "backend: {redis: {url: 'redis://"+redis.Addr+"', timeout: 5s}}\n")
+	dial := func(model string, groups ...coordinator.Group) (*client.Client, error) {
+		return client.Dial(t.Context(), s.address, client.WithPool("", coordinator.Pool{VLLM: "0.28.0", ModelName: model, Groups: groups}))
 	}
+	hashes := coordinator.NewHashes([]byte(strings.Repeat("a", 32)+strings.Repeat("b", 32)), 32)
+	one, err := dial("one")
+	require.NoError(t, err)
+	defer one.Close()
+	two, err := dial("two", coordinator.Group{BlockSize: 32})
+	require.NoError(t, err)
+	defer two.Close()
+	require.NoError(t, one.Store(t.Context(), coordinator.GroupRank{}, hashes))
+	hits := func() (all []int64) {
+		for _, c := range []*client.Client{one, two} {
+			hit, err := c.Lookup(t.Context(), 65, hashes)
+			require.NoError(t, err)
+			all = append(all, hit.Tokens)
+		}
+		return all
+	}
+	assert.Equal(t, []int64{32, 0}, hits())
+	require.NoError(t, two.Store(t.Context(), coordinator.GroupRank{}, hashes))
+	assert.Equal(t, []int64{32, 32}, hits())
+	require.NoError(t, one.Reset(t.Context()))
+	assert.Equal(t, []int64{0, 32}, hits())
+	_, err = dial("")
+	require.ErrorContains(t, err, "model_name is empty; set it to the engine's model, with which the keys in a Redis begin")
 }

@@ -24,7 +24,6 @@ import (
 type remoteStore struct {
 	backend.Backend
 	addresses []string // host:port, or the path of a socket
-	layout    string   // of the keys in a Redis
 	remote    lookup.RemoteConfig
 	info      func(ctx context.Context) (diagnosis.Info, error)
 	sample    func(ctx context.Context) (diagnosis.Sample, error) // nil if the store cannot list its keys
@@ -38,7 +37,7 @@ func (s *remoteStore) String() string { return strings.Join(s.addresses, ",") }
 // forDiagnosis returns s as the diagnosis uses it. s still owns the backend.
 func (s *remoteStore) forDiagnosis() *diagnosis.Store {
 	return &diagnosis.Store{
-		Backend: s.Name(), Address: s.String(), Layout: s.layout, Timeout: s.remote.Timeout,
+		Backend: s.Name(), Address: s.String(), Timeout: s.remote.Timeout,
 		Exists: func(ctx context.Context, keys []string) ([]int, error) {
 			if p, ok := s.Backend.(backend.Prober); ok {
 				return p.Probe(ctx, backend.KeyList(keys))
@@ -99,8 +98,8 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 	redis.DiscardDriverLog()
 	c := cfg.Backend.Redis
 	b, err := redis.New(redis.Config{
-		URL: c.URL, Cluster: c.Cluster, KeyPrefix: prefix,
-		Layout: redis.Layout(c.Layout), TTL: time.Duration(c.TTL), PoolSize: c.PoolSize,
+		URL: c.URL, KeyPrefix: prefix,
+		TTL: time.Duration(c.TTL), PoolSize: c.PoolSize,
 		IOTimeout: max(time.Duration(c.Timeout), lookup.DefaultWriteTimeout),
 	})
 	if err != nil {
@@ -109,21 +108,20 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 	return &remoteStore{
 		Backend:   b,
 		addresses: strings.Split(strings.TrimPrefix(b.String(), b.Name()+" at "), ","),
-		layout:    string(c.Layout),
-		remote:    lookup.RemoteConfig{Strategy: c.Strategy.Lookup(), Timeout: time.Duration(c.Timeout)},
+		remote:    lookup.RemoteConfig{SingleCall: c.Strategy.SingleCall(), Timeout: time.Duration(c.Timeout)},
 		info: func(ctx context.Context) (diagnosis.Info, error) {
 			i, err := b.Info(ctx)
 			if err == nil && i.Mode == "cluster" && !c.InCluster() {
-				err = fmt.Errorf("%w: %s: the server is a node of a cluster: use redis-cluster:// instead of redis://, or cluster: true", backend.ErrMismatch, b)
+				err = fmt.Errorf("%w: %s: the server is a node of a cluster: use redis-cluster:// instead of redis://", backend.ErrMismatch, b)
 			}
 			return diagnosis.Info{
 				Server: strings.TrimSpace(i.Server + " " + i.Version), Mode: i.Mode, Nodes: i.Nodes, RoundTrip: i.RoundTrip,
-				Blocks: i.Blocks, Estimated: i.Sampled, Replica: i.Role == "slave",
+				Replica: i.Role == "slave",
 			}, err
 		},
 		sample: func(ctx context.Context) (diagnosis.Sample, error) {
 			sample, err := b.Sample(ctx)
-			return diagnosis.Sample{Keys: sample.Keys, Sets: sample.Sets, Complete: sample.Complete}, err
+			return diagnosis.Sample{Keys: sample.Keys, Complete: sample.Complete}, err
 		},
 		forPool: func(pool coordinator.Pool) (backend.Backend, error) {
 			rules, err := coordinator.New(pool)
@@ -163,12 +161,12 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error)
 		Backend:   b,
 		addresses: c.Masters,
 		remote: lookup.RemoteConfig{
-			Strategy: c.Strategy.Lookup(), Timeout: time.Duration(c.Timeout),
+			SingleCall: c.Strategy.SingleCall(), Timeout: time.Duration(c.Timeout),
 			Renew: c.Renew.Lookup(), Remember: c.Remember.Lookup(), Grouped: c.Groups,
 		},
 		info: func(ctx context.Context) (diagnosis.Info, error) {
 			i, err := b.Info(ctx)
-			info := diagnosis.Info{Mode: "form " + i.Form.String(), RoundTrip: i.RTT, Blocks: -1}
+			info := diagnosis.Info{Mode: "form " + i.Form.String(), RoundTrip: i.RTT}
 			if err == nil {
 				info.Server = "mooncake_master " + i.Version + " at " + i.Leader
 			}

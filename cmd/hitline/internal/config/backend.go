@@ -35,8 +35,6 @@ type Memory struct {
 // Redis is a Redis or a Valkey: one server, or a cluster.
 type Redis struct {
 	URL      string   `yaml:"url"`       // redis://[user:password@]host[:port][/db]; required
-	Cluster  bool     `yaml:"cluster"`   // url is a node of a cluster, as redis-cluster:// says too
-	Layout   string   `yaml:"layout"`    // keys or set
 	TTL      Duration `yaml:"ttl"`       // of a stored block; 0: for ever
 	PoolSize int      `yaml:"pool_size"` // connections to each server
 	Timeout  Duration `yaml:"timeout"`   // of a lookup
@@ -61,13 +59,8 @@ type Mooncake struct {
 // Strategy is how a lookup asks a remote store: gallop or ask_all.
 type Strategy string
 
-// Lookup returns the service's word for s.
-func (s Strategy) Lookup() lookup.Strategy {
-	if s == "ask_all" {
-		return lookup.SingleCall
-	}
-	return lookup.Gallop
-}
+// SingleCall reports whether s asks for everything at once.
+func (s Strategy) SingleCall() bool { return s == "ask_all" }
 
 // Renew is for which engines blocks are renewed: auto, always or never.
 type Renew string
@@ -221,5 +214,5 @@ func checkBackendName(name string) error {
 // InCluster reports whether the server is configured as one of a cluster.
 func (r *Redis) InCluster() bool {
 	scheme, _, _ := strings.Cut(r.URL, "://")
-	return r.Cluster || strings.HasSuffix(strings.ToLower(scheme), "-cluster")
+	return strings.HasSuffix(strings.ToLower(scheme), "-cluster")
 }

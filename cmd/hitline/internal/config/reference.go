@@ -148,8 +148,6 @@ var reference = []section{
 	}},
 	{"backend.redis", "It needs `pool.model_name` or `pool.cache_prefix`.", []setting{
 		{"url", anything, "required", "`redis://[user:password@]host[:port][/db]`; [others](stores.md#redis-and-valkey)"},
-		{"cluster", anything, "", "`url` is a node of a cluster"},
-		{"layout", oneOf("keys", "set"), "", "a key for each block, or a set for each group and rank"},
 		{"ttl", anything, "", "how long a block stays after its latest store; 0: until it is evicted"},
 		{"pool_size", between(1, 65536), "", "connections to each server"},
 		{"timeout", from(minTimeout), "", "of a lookup, which then hits 0"},

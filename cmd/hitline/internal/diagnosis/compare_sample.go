@@ -40,7 +40,6 @@ func (c *comparer) compareSample(s keySample, f *Findings) {
 	}
 	c.compareGroups(own, f)
 	c.compareRanks(own, f)
-	c.compareLayout(own, f)
 	compareHashLengths(own, f)
 }
 
@@ -120,22 +119,6 @@ func (c *comparer) describedGroups() string {
 		text = fmt.Sprintf("%d groups, %d of them kept in the store", all, n)
 	}
 	return text
-}
-
-// compareLayout compares the layout of the keys, if the backend has layouts.
-func (c *comparer) compareLayout(s keySample, f *Findings) {
-	sets := 0
-	for _, k := range s.keys {
-		if k.isSet {
-			sets++
-		}
-	}
-	switch {
-	case sets > 0 && c.layout == "keys":
-		f.addProblem("blocks are stored in sets: set backend.redis.layout to set, or reset the pool")
-	case sets < len(s.keys) && c.layout == "set":
-		f.addProblem("blocks are stored as keys of their own: set backend.redis.layout to keys, or reset the pool")
-	}
 }
 
 // compareHashLengths compares the lengths of the hashes with each other.

@@ -10,18 +10,17 @@ import (
 // comparer compares the configured pool with what is in a store. Its methods named
 // compare… add a problem for each difference. It is read-only and safe for concurrent use.
 type comparer struct {
-	rules  *coordinator.Coordinator
-	pool   coordinator.Pool // of rules; its Groups are the store groups
-	layout string           // of the keys, if the backend has layouts; see Store.Layout
+	rules *coordinator.Coordinator
+	pool  coordinator.Pool // of rules; its Groups are the store groups
 }
 
-func newComparer(rules *coordinator.Coordinator, layout string) *comparer {
+func newComparer(rules *coordinator.Coordinator) *comparer {
 	pool := rules.Pool()
 	pool.Groups = make([]coordinator.Group, rules.NumGroups())
 	for g := range pool.Groups {
 		pool.Groups[g] = rules.Group(g)
 	}
-	return &comparer{rules, pool, layout}
+	return &comparer{rules, pool}
 }
 
 // groupRank is one group on one rank.

@@ -38,7 +38,7 @@ func comparerOf(t *testing.T, pool coordinator.Pool) *comparer {
 	t.Helper()
 	rules, err := coordinator.New(pool)
 	require.NoError(t, err)
-	return newComparer(rules, "keys")
+	return newComparer(rules)
 }
 
 // keySet is the set of keys in a fake store.

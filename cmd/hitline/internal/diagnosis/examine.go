@@ -19,7 +19,7 @@ type Prompt struct {
 // there. It returns an error only if the store cannot be reached; the report then has
 // what is known without a connection.
 func Examine(ctx context.Context, rules *coordinator.Coordinator, store *Store, prompt Prompt) (*Report, error) {
-	e := &examination{newComparer(rules, store.Layout), store, newReport(store.Backend, rules)}
+	e := &examination{newComparer(rules), store, newReport(store.Backend, rules)}
 	return e.report, e.run(ctx, prompt)
 }
 
@@ -47,9 +47,6 @@ func (e *examination) run(ctx context.Context, prompt Prompt) error {
 		return nil
 	}
 	r.Server, r.Mode, r.Nodes, r.RoundTrip = info.Server, info.Mode, info.Nodes, info.RoundTrip.Microseconds()
-	if info.Blocks >= 0 {
-		r.Blocks, r.Estimated = &info.Blocks, info.Estimated
-	}
 	if timeout := e.store.Timeout; maxRounds*info.RoundTrip > timeout {
 		r.addProblem("a round trip of %v does not fit a lookup into %v: raise %s.timeout, or run hitline nearer to the store", info.RoundTrip.Round(time.Microsecond), timeout, section)
 	}

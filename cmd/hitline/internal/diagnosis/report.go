@@ -18,8 +18,6 @@ type Report struct {
 	Mode       string     `json:"mode,omitempty"`
 	Nodes      int        `json:"nodes,omitempty"`
 	RoundTrip  int64      `json:"round_trip_us,omitempty"`
-	Blocks     *int64     `json:"blocks,omitempty"` // of the pool; nil if unknown
-	Estimated  bool       `json:"blocks_estimated,omitempty"`
 	Patterns   []string   `json:"key_patterns"` // of the first maxPatterns group ranks
 	GroupRanks int        `json:"group_ranks"`  // each has its own key pattern
 	Sampled    int        `json:"keys_sampled"`

@@ -16,19 +16,18 @@ type keySample struct {
 	complete bool // the store has no other keys of blocks
 }
 
-// blockKey is a parsed key, or a set with one of its members.
+// blockKey is a parsed key.
 type blockKey struct {
 	pool   string // [cache_prefix@]model
 	layout string // see coordinator.Pool
 	groupRank
-	hash  string // in hex; "" for a set whose members may not be read
-	isSet bool
+	hash string // in hex
 }
 
 // keyPattern matches the reference's keys and those of LMDeploy; see coordinator.KeyPrefix.
-var keyPattern = regexp.MustCompile(`(?s)^(.*)@tp_rank:(\d+)(?:@pcp(\d+)@dcp(\d+)@pp_rank:(\d+))?@group:(\d+)(?:@([0-9a-f]+))?$`)
+var keyPattern = regexp.MustCompile(`(?s)^(.*)@tp_rank:(\d+)(?:@pcp(\d+)@dcp(\d+)@pp_rank:(\d+))?@group:(\d+)@([0-9a-f]+)$`)
 
-// parseKey parses a block's key, or a set's name. ok is false for any other key.
+// parseKey parses a block's key. ok is false for any other key.
 func parseKey(key string) (k blockKey, ok bool) {
 	m := keyPattern.FindStringSubmatch(key)
 	if m == nil {
@@ -50,13 +49,7 @@ func parseKey(key string) (k blockKey, ok bool) {
 func parseSample(sample Sample) keySample {
 	s := keySample{complete: sample.Complete}
 	for _, key := range sample.Keys {
-		if k, ok := parseKey(key); ok && k.hash != "" {
-			s.keys = append(s.keys, k)
-		}
-	}
-	for _, set := range sample.Sets {
-		if k, ok := parseKey(set); ok {
-			k.isSet = true
+		if k, ok := parseKey(key); ok {
 			s.keys = append(s.keys, k)
 		}
 	}
@@ -78,9 +71,7 @@ func (s keySample) ofPool(name string) keySample {
 func (s keySample) hashLengths() []int {
 	lengths := map[int]bool{}
 	for _, k := range s.keys {
-		if k.hash != "" {
-			lengths[len(k.hash)/2] = true
-		}
+		lengths[len(k.hash)/2] = true
 	}
 	return slices.Sorted(maps.Keys(lengths))
 }

@@ -9,7 +9,6 @@ import (
 type Store struct {
 	Backend string        // the name in the configuration: redis, mooncake
 	Address string        // without secrets
-	Layout  string        // backend.redis.layout; "" for a backend without layouts
 	Timeout time.Duration // of a lookup
 
 	// Exists answers 1 for each key that is present, in the order of keys.
@@ -27,15 +26,12 @@ type Info struct {
 	Mode      string
 	Nodes     int // primaries; 0 if not reported
 	RoundTrip time.Duration
-	Blocks    int64 // of the pool; -1 if unknown
-	Estimated bool  // Blocks is an estimate
 	Replica   bool
 }
 
 // Sample is some of the keys of a store.
 type Sample struct {
 	Keys     []string      // of single blocks
-	Sets     []string      // each as the key of one of its members
 	Complete bool          // the store has no other keys
 	Lease    time.Duration // for which the store keeps a found block, as it says itself; 0 if it does not
 }
