@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -43,20 +44,13 @@ func (c *Coordinator) Compare(configured Pool, described *Coordinator) []Differe
 	for _, p := range []*Pool{&want, &got} { // New leaves this default out
 		p.KVCacheLayout = cmp.Or(p.KVCacheLayout, defaultKVCacheLayout)
 	}
-	var differences []Difference
-	compare := func(name, path, set, want, got string) {
-		if want != got && matters(name, set, want, equal) {
-			differences = append(differences, newDifference(path, want, got))
-		}
+	if want.KeyModel() == got.KeyModel() {
+		got.ModelName = want.ModelName
 	}
-	for _, f := range poolFields {
-		if f.name != "model_name" || want.KeyModel() != got.KeyModel() {
-			compare(f.name, f.name, f.in(&configured), f.in(&want), f.in(&got))
-		}
-	}
+	differences := compareFields("", &configured, &want, &got, equal)
 	for g := range max(len(want.Groups), len(got.Groups)) {
-		for _, f := range groupFields {
-			compare(f.name, groupPath(g)+"."+f.name, f.in(groupAt(&configured, g)), f.in(groupAt(&want, g)), f.in(groupAt(&got, g)))
+		if a, b := groupAt(&want, g), groupAt(&got, g); !reflect.DeepEqual(a, b) {
+			differences = append(differences, compareFields(groupPath(g)+".", groupAt(&configured, g), a, b, equal)...)
 		}
 	}
 	slices.SortFunc(differences, func(a, b Difference) int { return cmp.Compare(a.Field, b.Field) })
@@ -69,53 +63,36 @@ func (c *Coordinator) Compare(configured Pool, described *Coordinator) []Differe
 	return differences
 }
 
-// field is a field of a pool or of a group that Compare compares. get returns its value as in
-// JSON, "" if it is not set.
-type field[T any] struct {
-	name string
-	get  func(of *T) string
+// notCompared are the fields of a pool that compareFields passes over: groups have fields of their own, the release
+// counts by its rules, and retention_interval has no effect on lookups.
+var notCompared = []string{"groups", "vllm", "allow_unknown_vllm", "retention_interval"}
+
+// compareFields returns the differences of two pools, or of two groups, that matter. path is that of their fields.
+func compareFields[T any](path string, configured, want, got *T, equal bool) (differences []Difference) {
+	set, a, b := setFields(configured), setFields(want), setFields(got)
+	names := maps.Clone(a)
+	maps.Copy(names, b)
+	for name := range names {
+		if a[name] != b[name] && !slices.Contains(notCompared, name) && matters(name, set[name], a[name], equal) {
+			differences = append(differences, newDifference(path+name, a[name], b[name]))
+		}
+	}
+	return differences
 }
 
-// poolFields are those of a pool outside its groups. Not compared are vllm and allow_unknown_vllm,
-// since the release counts by its rules, and retention_interval, which has no effect on lookups.
-var poolFields = []field[Pool]{
-	{"model_name", func(p *Pool) string { return text(p.ModelName) }},
-	{"cache_prefix", func(p *Pool) string { return text(p.CachePrefix) }},
-	{"layout", func(p *Pool) string { return text(p.Layout) }},
-	{"hash_block_size", func(p *Pool) string { return number(p.HashBlockSize) }},
-	{"scheduler_block_size", func(p *Pool) string { return number(p.SchedulerBlockSize) }},
-	{"use_eagle", func(p *Pool) string { return flag(p.UseEagle) }},
-	{"tp_size", func(p *Pool) string { return number(p.TPSize) }},
-	{"pp_size", func(p *Pool) string { return number(p.PPSize) }},
-	{"pcp_size", func(p *Pool) string { return number(p.PCPSize) }},
-	{"dcp_size", func(p *Pool) string { return number(p.DCPSize) }},
-	{"pcp_rank", func(p *Pool) string { return number(p.PCPRank) }},
-	{"dcp_rank", func(p *Pool) string { return number(p.DCPRank) }},
-	{"num_kv_head", func(p *Pool) string { return number(p.NumKVHead) }},
-	{"cache_hit_alignment_tokens", func(p *Pool) string { return number(p.CacheHitAlignmentTokens) }},
-	{"hash_len", func(p *Pool) string { return number(p.HashLen) }},
-	{"capacity_only", func(p *Pool) string { return flag(p.CapacityOnly) }},
-	{"store_tp_size", func(p *Pool) string { return pointed(p.StoreTPSize) }},
-	{"enable_store_tp_lcm", func(p *Pool) string { return flag(p.EnableStoreTPLCM) }},
-	{"prefill_tp_sizes", func(p *Pool) string { return numbers(p.PrefillTPSizes) }},
-	{"enable_cross_layers_blocks", func(p *Pool) string { return flag(p.EnableCrossLayersBlocks) }},
-	{"kv_cache_layout", func(p *Pool) string { return text(p.KVCacheLayout) }},
-}
-
-// groupFields are those of a group.
-var groupFields = []field[Group]{
-	{"kind", func(g *Group) string { return text(g.Kind.String()) }},
-	{"block_size", func(g *Group) string { return number(g.BlockSize) }},
-	{"sliding_window", func(g *Group) string { return number(g.SlidingWindow) }},
-	{"attention_chunk_size", func(g *Group) string { return number(g.AttentionChunkSize) }},
-	{"mamba_cache_mode", func(g *Group) string { return text(g.MambaCacheMode) }},
-	{"variant", func(g *Group) string { return number(g.Variant) }},
-	{"uniform", func(g *Group) string { return flag(g.Uniform) }},
-	{"is_eagle_group", func(g *Group) string { return flag(g.IsEagleGroup) }},
-	{"extra_retained_tokens", func(g *Group) string { return number(g.ExtraRetainedTokens) }},
-	{"rswa_window", func(g *Group) string { return number(g.RSWAWindow) }},
-	{"bounded_replay", func(g *Group) string { return flag(g.BoundedReplay) }},
-	{"enable_kv_transfer", func(g *Group) string { return pointed(g.EnableKVTransfer) }},
+// setFields returns the fields of a pool or a group that are set, as in its JSON; none of nil. A block size of 0 is not
+// set.
+func setFields[T any](of *T) map[string]string {
+	var values map[string]json.RawMessage
+	text, _ := json.Marshal(of) // New has checked the kinds
+	_ = json.Unmarshal(text, &values)
+	fields := map[string]string{}
+	for name, value := range values {
+		if !strings.HasSuffix(name, "block_size") || string(value) != "0" {
+			fields[name] = string(value)
+		}
+	}
+	return fields
 }
 
 // groupAt returns group g of p, nil if there is none.
@@ -126,49 +103,10 @@ func groupAt(p *Pool, g int) *Group {
 	return &p.Groups[g]
 }
 
-// in returns the value of the field in of, "" if that is nil.
-func (f field[T]) in(of *T) string {
-	if of == nil {
-		return ""
-	}
-	return f.get(of)
-}
-
+// text returns a text as in JSON.
 func text(s string) string {
-	if s == "" {
-		return ""
-	}
 	quoted, _ := json.Marshal(s) // a text has no errors
 	return string(quoted)
-}
-
-func number(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.Itoa(n)
-}
-
-func numbers(list []int) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return strings.ReplaceAll(fmt.Sprint(list), " ", ",")
-}
-
-func flag(set bool) string {
-	if !set {
-		return ""
-	}
-	return "true"
-}
-
-// pointed returns the value of a field that is not set if it is nil.
-func pointed[T any](value *T) string {
-	if value == nil {
-		return ""
-	}
-	return fmt.Sprint(*value)
 }
 
 // firstKey returns the prefix of the first key that a lookup asks for, as in JSON.

@@ -269,12 +269,14 @@ func TestConformanceMasks20260604(t *testing.T) {
 }
 
 func TestConformanceReleasesFindHit(t *testing.T) {
+	skipUnderRace(t)
 	for _, release := range conformance.Releases {
 		conformFind(t, "releases/"+release+"/find_hit.json", release)
 	}
 }
 
 func TestConformanceReleasesMasks(t *testing.T) {
+	skipUnderRace(t)
 	for _, release := range conformance.Releases {
 		conformMasks(t, "releases/"+release+"/masks.json", release)
 	}

@@ -14,38 +14,6 @@ import (
 	"github.com/hitline/hitline/internal/conformance"
 )
 
-// The recorded lookups over stores that answer properly, in rounds.
-func TestWorkerLookupGalloping(t *testing.T) {
-	for file, vllm := range map[string]string{"worker_lookup.json": "", "later/worker_lookup.json": "0.27.1"} {
-		t.Run(file, func(t *testing.T) {
-			recorded := conformance.LoadWorkers(t, file)
-			tried := 0
-			for _, cs := range recorded {
-				c, store := workerCase(t, cs, vllm)
-				calls, keys := 0, map[string]bool{}
-				hit, err := c.Gallop(cs.TokenLen, NewHashes(cs.Blob(), cs.HashLen), ExistsFunc(func(checked []string) ([]int, error) {
-					calls++
-					for _, key := range checked {
-						keys[key] = true
-					}
-					return store.Exists(checked)
-				}))
-				if cs.Store == "short_result" || cs.Store == "long_result" {
-					continue // answers that were not needed cannot be wrong
-				}
-				tried++
-				assert.Equal(t, cs.Expect.Error, errorClass(err), cs.ID)
-				assert.Equal(t, cs.Expect.HitLength, hit.Tokens, cs.ID)
-				assert.LessOrEqual(t, len(keys), cs.Expect.NumKeys, cs.ID)
-				assert.LessOrEqual(t, calls, maxRounds, cs.ID)
-				assert.Equal(t, cs.Expect.StoreCalls > 0, calls > 0, cs.ID)
-			}
-			t.Logf("%d of %d cases", tried, len(recorded))
-			assert.Greater(t, tried, len(recorded)/2)
-		})
-	}
-}
-
 // rounds is a store that remembers each call.
 type rounds struct {
 	held  map[string]bool

@@ -11,64 +11,6 @@ import (
 	"github.com/hitline/hitline/internal/oracle"
 )
 
-func TestGap(t *testing.T) {
-	full := Group{Kind: FullAttention, BlockSize: 16}
-	window := Group{Kind: SlidingWindow, BlockSize: 16, SlidingWindow: 33} // two blocks
-	mamba := Group{Kind: Mamba, BlockSize: 16}
-	eagle := func(g Group) Pool { return Pool{Groups: []Group{g}, UseEagle: true} }
-	one := func(g Group) Pool { return Pool{Groups: []Group{g}} }
-	sparse := Pool{Groups: []Group{{Kind: FullAttention, BlockSize: 64}, window}} // looked up: 2, 3, 6, 7 and so on
-	for name, c := range map[string]struct {
-		pool       Pool
-		group      int
-		stored     []int
-		blocks     int
-		end        int64
-		begin, gap int64
-	}{
-		"one left":                  {Pool{Groups: []Group{full}, VLLM: "0.33.0"}, 0, []int{0, 1, 2}, 4, 48, 0, 0},
-		"one left, a hole":          {Pool{Groups: []Group{full}, VLLM: "0.33.0"}, 0, []int{0, 1}, 4, 32, 2, 3},
-		"none left before 0.27.0":   {Pool{Groups: []Group{full}, VLLM: "0.26.0"}, 0, []int{0, 1, 2}, 4, 48, 3, 4},
-		"one left, eagle":           {Pool{Groups: []Group{full}, UseEagle: true, VLLM: "0.33.0"}, 0, []int{0, 1, 2}, 4, 32, 3, 4},
-		"one left, window":          {Pool{Groups: []Group{window}, VLLM: "0.33.0"}, 0, []int{1, 2}, 4, 48, 0, 0},
-		"one left, mamba":           {Pool{Groups: []Group{mamba}, VLLM: "0.33.0"}, 0, []int{2}, 4, 48, 0, 0},
-		"complete":                  {one(full), 0, []int{0, 1, 2}, 3, 48, 0, 0},
-		"one block":                 {one(full), 0, []int{0, 2}, 3, 16, 1, 2},
-		"to the end":                {one(full), 0, []int{0}, 4, 16, 1, 4},
-		"to the next stored":        {one(full), 0, []int{0, 4, 6}, 8, 16, 1, 4},
-		"nothing stored":            {one(full), 0, nil, 4, 0, 0, 4},
-		"eagle, all stored":         {eagle(full), 0, []int{0, 1, 2}, 3, 32, 0, 0},
-		"eagle":                     {eagle(full), 0, []int{0, 1, 3}, 4, 16, 2, 3},
-		"alignment":                 {Pool{Groups: []Group{full, {Kind: FullAttention, BlockSize: 64}}}, 0, []int{0, 1, 2, 3, 5}, 8, 64, 4, 8},
-		"a hole in front":           {one(window), 0, []int{0, 1, 4, 7}, 8, 32, 2, 4},
-		"a hole behind":             {one(window), 0, []int{0, 1, 2, 4, 6}, 8, 48, 3, 4},
-		"window, nothing stored":    {one(window), 0, nil, 3, 0, 0, 3},
-		"window, eagle":             {eagle(window), 0, []int{0, 1, 2, 5}, 6, 32, 3, 5},
-		"window, eagle, all":        {eagle(window), 0, []int{0, 1, 2}, 3, 32, 0, 0},
-		"only what is looked up":    {sparse, 1, []int{2, 3}, 16, 64, 6, 8},
-		"of two the second":         {sparse, 1, []int{2, 3, 6}, 16, 64, 7, 8},
-		"of two the first":          {sparse, 1, []int{2, 3, 7}, 16, 64, 6, 7},
-		"chunk":                     {one(Group{Kind: ChunkedLocalAttention, BlockSize: 16, AttentionChunkSize: 64}), 0, []int{0, 4, 6}, 7, 80, 5, 6},
-		"chunk, its first":          {one(Group{Kind: ChunkedLocalAttention, BlockSize: 16, AttentionChunkSize: 64}), 0, []int{0}, 7, 64, 4, 7},
-		"mamba":                     {one(mamba), 0, []int{1}, 5, 32, 2, 5},
-		"mamba, nothing stored":     {one(mamba), 0, nil, 2, 0, 0, 2},
-		"mamba, aligned":            {Pool{Groups: []Group{{Kind: FullAttention, BlockSize: 64}, mamba}}, 1, []int{1, 3, 8}, 16, 64, 7, 8},
-		"capacity only":             {Pool{Groups: []Group{full}, CapacityOnly: true, VLLM: "0.28.0"}, 0, nil, 4, 0, 0, 0},
-		"scratch, which never hits": {Pool{Groups: []Group{full, {Kind: CircularBuffer, BlockSize: 16}}, VLLM: "0.29.0"}, 1, nil, 4, 0, 0, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			coord := must(t, c.pool)
-			p := &Presence{NumHashes: c.blocks, Bits: make([][]uint64, len(c.pool.Groups))}
-			p.Bits[c.group] = bitsOf(c.stored...)
-			_, ends, err := coord.Explain(p, p, 16*int64(c.blocks))
-			require.NoError(t, err)
-			end := ends[c.group]
-			require.Equal(t, c.end, end.EndTokens)
-			require.Equal(t, [2]int64{c.begin, c.gap}, [2]int64{end.GapStart, end.GapEnd})
-		})
-	}
-}
-
 // TestMissingRank stores the blocks of ranks as a store would, by their keys.
 func TestMissingRank(t *testing.T) {
 	c := must(t, Pool{TPSize: 2, PPSize: 2, Groups: []Group{full(16), {Kind: SlidingWindow, BlockSize: 16, SlidingWindow: 17}}})

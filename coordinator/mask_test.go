@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"math"
 	"slices"
 	"testing"
 
@@ -10,65 +9,6 @@ import (
 )
 
 func retain(interval int) *int { return &interval }
-
-// The worked examples of the specification and of the reference's own tests.
-func TestStoreMaskExamples(t *testing.T) {
-	hybrid := func(size int, r *int) Pool {
-		return Pool{HashBlockSize: 8, RetentionInterval: r, Groups: []Group{full(32), window(8, size)}}
-	}
-	for _, tc := range []struct {
-		name                   string
-		pool                   Pool
-		aligned, start, prompt int64
-		masks                  []string
-	}{
-		{"window around each boundary", hybrid(8, nil), 64, 0, NoPrompt, []string{"all of 2", "FFFTFFFT"}},
-		{"a wider window keeps more", hybrid(16, nil), 64, 0, NoPrompt, []string{"all of 2", "FFTTFFTT"}},
-		{"no tokens", hybrid(8, nil), 0, 0, NoPrompt, []string{"all of 0", ""}},
-		{"interval of two blocks", hybrid(8, retain(64)), 128, 0, NoPrompt, []string{"all of 4", "FFFFFFFTFFFFFFFT"}},
-		{"interval 0 keeps nothing", hybrid(8, retain(0)), 128, 0, NoPrompt, []string{"all of 4", "FFFFFFFFFFFFFFFF"}},
-		{"interval 0 and a prompt", hybrid(8, retain(0)), 128, 0, 100, []string{"all of 4", "FFFFFFFFFFFTFFFF"}},
-		{"interval and prompt", hybrid(8, retain(64)), 128, 0, 100, []string{"all of 4", "FFFFFFFTFFFTFFFT"}},
-		{"prompt without interval", hybrid(8, nil), 64, 0, 40, []string{"all of 2", "FFFTFFFT"}},
-		{"a prompt of no tokens", hybrid(8, retain(0)), 64, 0, 0, []string{"all of 2", "FFFFFFFF"}},
-		{
-			"eagle shifts by one", Pool{HashBlockSize: 8, Groups: []Group{full(32), eagle(window(8, 8))}},
-			64, 0, NoPrompt, []string{"all of 2", "FFFTTFFT"},
-		},
-		{"a window of one token", hybrid(1, nil), 64, 0, NoPrompt, []string{"all of 2", "FFFFFFFF"}},
-		{"all blocks equal", Pool{Groups: []Group{full(16), window(16, 32)}}, 64, 0, NoPrompt, []string{"all of 4", "all of 4"}},
-		{
-			"each group by its own flag", Pool{HashBlockSize: 8, SchedulerBlockSize: 32, Groups: []Group{window(8, 8), eagle(window(8, 8))}},
-			64, 0, NoPrompt, []string{"FFFTFFFT", "FFFTTFFT"},
-		},
-		{
-			"0.27.0: equal specs share the flag",
-			Pool{VLLM: "0.28.0", HashBlockSize: 8, SchedulerBlockSize: 32, Groups: []Group{window(8, 8), eagle(window(8, 8))}},
-			64, 0, NoPrompt, []string{"FFFTTFFT", "FFFTTFFT"},
-		},
-		{
-			"0.27.0: from a start token",
-			Pool{VLLM: "0.28.0", HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}},
-			128, 41, NoPrompt, []string{"all of 2", "FTFFFTFFFT"},
-		},
-		{
-			"0.27.0: start behind the end",
-			Pool{VLLM: "0.28.0", HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}},
-			32, 64, NoPrompt, []string{"all of 0", ""},
-		},
-		{
-			"0.27.0: mamba states are thinned out",
-			Pool{VLLM: "0.28.0", RetentionInterval: retain(64), Groups: []Group{mamba(16)}},
-			128, 0, 100, []string{"FFFTFTFT"},
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			masks, err := must(t, tc.pool).StoreMask(tc.aligned, tc.start, tc.prompt)
-			require.NoError(t, err)
-			assert.Equal(t, tc.masks, showAll(masks))
-		})
-	}
-}
 
 func TestMaskErrors(t *testing.T) {
 	c := must(t, Pool{})
@@ -81,21 +21,6 @@ func TestMaskErrors(t *testing.T) {
 	for _, start := range []int64{16, -16} {
 		_, err := c.StoreMask(16, start, NoPrompt)
 		require.ErrorIs(t, err, ErrPrecondition, "no start token before 0.25.0")
-	}
-}
-
-// Masks of a shorter length are prefixes of those of a longer one: what was
-// stored stays right as a request grows.
-func TestStoreMaskIsPrefixStable(t *testing.T) {
-	for _, r := range []*int{nil, retain(0), retain(96)} {
-		c := must(t, Pool{HashBlockSize: 8, RetentionInterval: r, Groups: []Group{full(32), eagle(window(8, 9))}})
-		longest, err := c.StoreMask(512, 0, 300)
-		require.NoError(t, err)
-		for n := int64(0); n < 512; n += 32 {
-			masks, err := c.StoreMask(n, 0, 300)
-			require.NoError(t, err)
-			assert.Equal(t, show(longest[1])[:n/8], show(masks[1]))
-		}
 	}
 }
 
@@ -119,43 +44,6 @@ func TestStoreMaskFromStartIsTheTail(t *testing.T) {
 			want := show(whole[g])
 			assert.Equal(t, want[min(int64(len(want)), ceilDiv(start, block)):], show(masks[g]))
 		}
-	}
-}
-
-func TestLookupMaskIgnoresRetention(t *testing.T) {
-	c := must(t, Pool{HashBlockSize: 8, RetentionInterval: retain(0), Groups: []Group{full(32), window(8, 8)}})
-	masks, err := c.LookupMask(64)
-	require.NoError(t, err)
-	assert.Equal(t, []string{"all of 2", "FFFTFFFT"}, showAll(masks))
-	assert.Equal(t, int64(math.MaxInt64), c.KeyMask(1).Len())
-	assert.True(t, c.KeyMask(0).IsAll())
-	assert.True(t, c.KeyMask(1).At(1<<40+3))
-}
-
-func TestLoadMaskExamples(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		groups []Group
-		eagle  bool
-		hashes int
-		tokens int64
-		masks  []string
-		err    error
-	}{
-		{"only the window is loaded", []Group{window(16, 32)}, false, 4, 64, []string{"FFTT"}, nil},
-		{"full attention", []Group{full(16)}, false, 4, 64, []string{"TTTT"}, nil},
-		{"eagle does not drop again", []Group{full(16)}, true, 4, 48, []string{"TTT"}, nil},
-		{"hybrid with eagle", []Group{full(16), window(16, 32)}, true, 4, 48, []string{"TTT", "FTT"}, nil},
-		{"mamba", []Group{mamba(16)}, false, 4, 64, []string{"FFFT"}, nil},
-		{"too few hashes", []Group{mamba(16)}, false, 3, 64, nil, ErrIndexOutOfRange},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			masks, err := must(t, Pool{UseEagle: tc.eagle, Groups: tc.groups}).LoadMask(tc.tokens, tc.hashes)
-			require.ErrorIs(t, err, tc.err)
-			if tc.err == nil {
-				assert.Equal(t, tc.masks, showAll(masks))
-			}
-		})
 	}
 }
 
@@ -193,54 +81,6 @@ func TestMaskRuns(t *testing.T) {
 			assert.Equal(t, tc.text, string(text))
 			assert.False(t, tc.mask.At(-1))
 			assert.False(t, tc.mask.At(tc.mask.Len()))
-		})
-	}
-}
-
-// The sentinel knows how long it is for this request: who goes through its
-// entries, or its runs, stores every chunk and ends.
-func TestSentinelHasALength(t *testing.T) {
-	for _, tc := range []struct {
-		name           string
-		pool           Pool
-		aligned, start int64
-		want           []int64
-	}{
-		{"an ordinary pool", Pool{}, 64, 0, []int64{4}},
-		{"no tokens", Pool{}, 0, 0, []int64{0}},
-		{"a negative length", Pool{}, -64, 0, []int64{0}},
-		{"groups of unequal blocks", Pool{HashBlockSize: 8, Groups: []Group{full(32), mamba(8)}}, 64, 0, []int64{2, 8}},
-		{"0.27.0: from a start token", Pool{VLLM: "0.28.0"}, 64, 17, []int64{2}},
-		{"0.27.0: a negative start", Pool{VLLM: "0.28.0"}, 64, -17, []int64{4}},
-		{"0.27.0: a start behind the end", Pool{VLLM: "0.28.0"}, 64, 999, []int64{0}},
-		{
-			"0.27.0: whole chunks only",
-			Pool{VLLM: "0.28.0", HashBlockSize: 8, Groups: []Group{full(32), align(mamba(16))}}, 56, 0, []int64{1, 3},
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			c := must(t, tc.pool)
-			masks, err := c.StoreMask(tc.aligned, tc.start, NoPrompt)
-			require.NoError(t, err)
-			if tc.start == 0 {
-				lookups, err := c.LookupMask(tc.aligned)
-				require.NoError(t, err)
-				assert.Equal(t, masks, lookups)
-			}
-			for g, want := range tc.want {
-				m := masks[g]
-				assert.True(t, m.IsAll())
-				assert.Equal(t, want, m.Len(), "group %d", g)
-				assert.Equal(t, want > 0, m.At(want-1), "the last entry of group %d", g)
-				assert.False(t, m.At(want))
-				assert.False(t, m.At(-1))
-				last := int64(0)
-				for start, end := range m.Runs() {
-					assert.Zero(t, start)
-					last = end
-				}
-				assert.Equal(t, want, last, "the end of group %d's run", g)
-			}
 		})
 	}
 }

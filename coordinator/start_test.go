@@ -1,62 +1,11 @@
 package coordinator
 
 import (
-	"encoding/json"
-	"errors"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/hitline/hitline/internal/conformance"
 )
-
-// The recorded lookups with a start, in one round and in several. No key before the start is checked.
-func TestReleaseSeededLookup(t *testing.T) {
-	for _, release := range conformance.Releases {
-		for _, strategy := range []string{"lookup", "gallop"} {
-			conformance.Run(t, "releases/"+release+"/seeded_lookup.json", func(cs *conformance.WorkerCase) conformance.Verdict {
-				return judgeSeeded(cs, release, strategy == "gallop")
-			})
-		}
-	}
-}
-
-func judgeSeeded(cs *conformance.WorkerCase, release string, gallop bool) conformance.Verdict {
-	var pool Pool
-	text, err := cs.PoolJSON()
-	if err = errors.Join(err, json.Unmarshal(text, &pool)); err != nil {
-		return conformance.Differs("pool: %v", err)
-	}
-	c, err := newAt(pool, release)
-	if err != nil {
-		return conformance.Differs("%v", err)
-	}
-	content, err := cs.ContentOf(prefixesOf(c))
-	if err != nil {
-		return conformance.Differs("%v", err)
-	}
-	store := rounds{held: content}
-	lookup := c.Lookup
-	if gallop {
-		lookup = c.Gallop
-	}
-	blob := cs.BlobFromStart(c.pool.HashBlockSize)
-	hit, err := lookup(cs.TokenLen, NewHashes(blob, cs.HashLen).From(cs.StartTokens), ExistsFunc(store.exists))
-	want := &cs.Expect
-	switch {
-	case errorClass(err) != want.Error:
-		return conformance.Differs("error %v, want %q", err, want.Error)
-	case err != nil:
-		return conformance.Verdict{}
-	case hit.Tokens != want.HitLength:
-		return conformance.Differs("hit %d, want %d", hit.Tokens, want.HitLength)
-	case !slices.Equal(pairsOf(hit.TailBoundaries), want.TailKeyBoundaries):
-		return conformance.Differs("tail boundaries %v, want %v", hit.TailBoundaries, want.TailKeyBoundaries)
-	}
-	return conformance.Verdict{}
-}
 
 func TestCheckStart(t *testing.T) {
 	c := must(t, Pool{VLLM: "0.28.0", SchedulerBlockSize: 64})

@@ -11,23 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var allFiles = []string{
-	"find_hit.json", "masks.json", "chunk_hashes.json", "worker_lookup.json", "wire.json",
-	"later/find_hit.json", "later/masks.json", "later/worker_lookup.json",
-	"docpage/find_hit.json", "docpage/masks.json",
-	"extra/negative-2026-06-04.json", "extra/negative-2026-06-20.json", "extra/negative-2026-08-17.json",
-}
-
-func TestEveryFileLoads(t *testing.T) {
-	for _, name := range allFiles {
-		var file struct {
-			Schema int `json:"schema"`
-		}
-		Load(t, name, &file)
-		assert.Equal(t, 1, file.Schema, name)
-	}
-}
-
 func TestDirectoryReplacesEmbedded(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "one.json"), []byte(`{"cases":[{"id":"x"}]}`), 0o600))
@@ -51,37 +34,6 @@ func TestRelativeDirectoryIsFromModuleRoot(t *testing.T) {
 	want, err := filepath.Abs("../../some/where")
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
-}
-
-func TestRuns(t *testing.T) {
-	for _, tc := range []struct {
-		list []bool
-		runs Runs
-	}{
-		{[]bool{}, Runs{}},
-		{[]bool{true, true}, Runs{0, 2}},
-		{[]bool{false, false, false, true, true}, Runs{3, 2}},
-		{[]bool{true, false, true}, Runs{0, 1, 1, 1}},
-		{[]bool{false}, Runs{1}},
-	} {
-		assert.Equal(t, tc.runs, RunsOf(tc.list))
-		assert.Equal(t, tc.list, tc.runs.bools())
-	}
-}
-
-// TestStoreContent compares constructed store keys with those that small worker cases list.
-func TestStoreContent(t *testing.T) {
-	for _, name := range []string{"worker_lookup.json", "later/worker_lookup.json"} {
-		listed := 0
-		for _, c := range LoadWorkers(t, name) {
-			_, err := c.Content()
-			require.NoError(t, err)
-			if c.PresentKeys != nil {
-				listed++
-			}
-		}
-		assert.Greater(t, listed, 100, name)
-	}
 }
 
 // recordingTB is a testing.TB that records failures instead of failing.

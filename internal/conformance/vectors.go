@@ -53,17 +53,6 @@ func RunsOf(list []bool) Runs {
 	return r
 }
 
-// bools returns r as a list of booleans, never nil.
-func (r Runs) bools() []bool {
-	list := []bool{}
-	for i, n := range r {
-		for range n {
-			list = append(list, i%2 == 1)
-		}
-	}
-	return list
-}
-
 // Hash returns hash i of the case id: the first hashLen bytes of the SHA-256 of "id:i".
 func Hash(id string, i, hashLen int) []byte {
 	digest := sha256.Sum256([]byte(id + ":" + strconv.Itoa(i)))

@@ -3,8 +3,8 @@
 // module, so that the fast implementations are compared with code that they do not share.
 //
 // The reference is the vLLM MooncakeStore connector. The package implements the releases 0.24.0
-// to 0.33.0 and two commits before them, of 2026-06-04 (finding and masks only) and 2026-06-20.
-// Its own test compares it with the recorded answers of each.
+// to 0.33.0 and a commit before them, of 2026-06-20. Its own test compares it with the recorded
+// answers of each. Which ranks store a block, and what their keys are called, is recorded only.
 //
 // # Glossary
 //
@@ -23,10 +23,9 @@
 //
 // # Layout
 //
-//	pool.go     Pool, Group, store groups, attention groups
+//	pool.go     Pool, Group, store groups, attention groups, ranks
 //	find.go     FindHit: the common hit of all groups
 //	masks.go    store, lookup and load masks
-//	keys.go     Ranks and Prefixes: the keys of a block
 //	lookup.go   Lookup: a whole lookup over a store
 //	random.go   random pools and contents
 package oracle

@@ -157,9 +157,6 @@ func (f *finder) chunks(a *attentionGroup) int { return f.hashes / f.pool.stride
 func (f *finder) cached(a *attentionGroup, i int) bool {
 	k := f.pool.stride(a.BlockSize)
 	if i >= f.chunks(a) {
-		if f.pool.Release == Commit20260604 && k > 1 {
-			return f.stored == nil
-		}
 		panic(exception(indexError))
 	}
 	return f.cachedRaw(a, i*k+k-1)

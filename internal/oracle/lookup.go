@@ -1,6 +1,6 @@
 package oracle
 
-import "encoding/hex"
+import "slices"
 
 // Boundary says under which hash the last block of a hit is stored: the one that ends after
 // Tokens tokens. Group is a place in StoreGroups.
@@ -20,45 +20,18 @@ func (p *Pool) LookupTails(start, numTokens int, hashes []string, has func(group
 	if start < 0 || start%p.SchedulerBlockSize != 0 || start > max(0, numTokens) {
 		return 0, nil, assertionError
 	}
-	_, queries, class := p.plan(numTokens, len(hashes))
-	if class != "" {
-		return 0, nil, class
-	}
-	var answers []int
-	for _, q := range queries {
-		for _, rank := range p.Ranks(q.group) {
-			answer := 0
-			if q.raw*p.HashBlockSize < start || has(q.group, rank, hashes[q.raw]) {
-				answer = 1
-			}
-			answers = append(answers, answer)
-		}
-	}
-	return p.Answer(numTokens, hashes, answers)
-}
-
-// Keys returns the keys that a lookup asks the store for, in order, and the class of the
-// error. The store is not asked if there are none.
-func (p *Pool) Keys(numTokens int, hashes []string) (keys []string, class string) {
-	_, queries, class := p.plan(numTokens, len(hashes))
-	for _, q := range queries {
-		for _, prefix := range p.Prefixes(q.group) {
-			keys = append(keys, prefix+"@"+hex.EncodeToString([]byte(hashes[q.raw])))
-		}
-	}
-	return keys, class
-}
-
-// Answer returns the worker's answer if answers are the store's answers to Keys: the hit in
-// tokens, the tail boundaries, and the class of the error. Only the answer 1 means present.
-func (p *Pool) Answer(numTokens int, hashes []string, answers []int) (hit int, tails []Boundary, class string) {
-	defer recoverException(&class)
 	tokens, queries, class := p.plan(numTokens, len(hashes))
 	if class != "" || len(queries) == 0 {
 		return 0, nil, class
 	}
-	exists := p.exists(queries, answers)
-	stored := func(g, raw int) bool { return exists[query{g, raw}] }
+	present := map[query]bool{}
+	for _, q := range queries {
+		present[q] = q.raw*p.HashBlockSize < start || !slices.ContainsFunc(p.Ranks(q.group), func(rank Rank) bool {
+			return !has(q.group, rank, hashes[q.raw])
+		})
+	}
+	defer recoverException(&class)
+	stored := func(g, raw int) bool { return present[query{g, raw}] }
 	hit, _, class = p.FindHit(stored, len(hashes), tokens, true)
 	if class == "" && p.since("0.27.0") && hit >= numTokens {
 		tokens = (numTokens - 1) / p.alignment() * p.alignment()
@@ -102,43 +75,6 @@ func (p *Pool) plan(numTokens, hashes int) (tokens int, queries []query, class s
 		}
 	}
 	return tokens, queries, ""
-}
-
-// exists returns the blocks that the store has on every rank. It raises an exception if the
-// number of answers is wrong.
-func (p *Pool) exists(queries []query, answers []int) map[query]bool {
-	if !p.since("0.25.0") {
-		keys := 0
-		for _, q := range queries {
-			keys += len(p.Ranks(q.group))
-		}
-		if len(answers) != keys {
-			panic(exception(valueError))
-		}
-	}
-	exists := map[query]bool{}
-	next := 0
-	for _, q := range queries {
-		ranks := len(p.Ranks(q.group))
-		if p.allPresent(answers, next, ranks) {
-			exists[q] = true
-		}
-		next += ranks
-	}
-	return exists
-}
-
-// allPresent reports whether n answers are 1. It reads up to the first that is not.
-func (p *Pool) allPresent(answers []int, first, n int) bool {
-	for i := first; i < first+n; i++ {
-		if i >= len(answers) {
-			panic(exception(indexError))
-		}
-		if answers[i] != 1 {
-			return false
-		}
-	}
-	return true
 }
 
 // tails returns the boundary of each group for a hit of some tokens. It raises AssertionError

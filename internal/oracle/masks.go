@@ -13,9 +13,6 @@ func (p *Pool) StoreMask(aligned, start int, promptTokens *int) (masks []Mask, c
 	if aligned%p.alignment() != 0 {
 		panic(exception(assertionError))
 	}
-	if p.Release == Commit20260604 {
-		return p.repeatedMasks(aligned), ""
-	}
 	r := &reach{pool: p, storing: true, interval: p.RetentionInterval}
 	if r.interval != nil && promptTokens != nil {
 		r.replays = p.replayBoundaries(*promptTokens)
@@ -161,35 +158,4 @@ func (r *reach) mamba(group Group) keepRule {
 		}
 		return keep
 	}
-}
-
-// repeatedMasks returns the store masks of 2026-06-04: the mask of one scheduler block,
-// repeated.
-func (p *Pool) repeatedMasks(aligned int) []Mask {
-	masks := make([]Mask, len(p.Groups))
-	if aligned <= 0 {
-		return masks
-	}
-	dense := true
-	for _, a := range p.attentionGroups() {
-		dense = dense && (a.full() || a.BlockSize == p.SchedulerBlockSize)
-	}
-	if dense {
-		for g, group := range p.Groups {
-			for range aligned / group.BlockSize {
-				masks[g].Entries = append(masks[g].Entries, true)
-			}
-		}
-		return masks
-	}
-	_, blockMasks, class := p.FindHit(nil, p.SchedulerBlockSize/p.HashBlockSize, p.SchedulerBlockSize, true)
-	if class != "" {
-		panic(exception(class))
-	}
-	for g := range masks {
-		for range aligned / p.SchedulerBlockSize {
-			masks[g].Entries = append(masks[g].Entries, blockMasks[g]...)
-		}
-	}
-	return masks
 }

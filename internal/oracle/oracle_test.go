@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/conformance"
 )
 
@@ -100,7 +102,6 @@ func TestRecordedFindsAndMasks(t *testing.T) {
 	files := map[string]string{
 		"find_hit.json": "", "masks.json": "", "extra/negative-2026-06-20.json": "",
 		"later/find_hit.json": "0.27.0", "later/masks.json": "0.27.0", "extra/negative-2026-08-17.json": "0.27.0",
-		"docpage/find_hit.json": Commit20260604, "docpage/masks.json": Commit20260604, "extra/negative-2026-06-04.json": Commit20260604,
 	}
 	for _, release := range conformance.Releases {
 		files["releases/"+release+"/find_hit.json"] = release
@@ -113,10 +114,12 @@ func TestRecordedFindsAndMasks(t *testing.T) {
 	}
 }
 
+// The answers of stores that answer as they should, also with a start: the blocks before it are not looked for.
 func TestRecordedLookups(t *testing.T) {
 	files := map[string]string{"worker_lookup.json": "", "later/worker_lookup.json": "0.27.0"}
 	for _, release := range conformance.Releases {
 		files["releases/"+release+"/worker_lookup.json"] = release
+		files["releases/"+release+"/seeded_lookup.json"] = release
 	}
 	for file, release := range files {
 		t.Run(file, func(t *testing.T) {
@@ -125,43 +128,63 @@ func TestRecordedLookups(t *testing.T) {
 	}
 }
 
-// The recorded lookups with a start. The blocks before it are not looked for in the store.
-func TestSeededLookup(t *testing.T) {
-	for _, release := range conformance.Releases {
-		conformance.Run(t, "releases/"+release+"/seeded_lookup.json", func(c *conformance.WorkerCase) conformance.Verdict {
-			return judgeSeeded(c, release)
-		})
+func judgeLookup(c *conformance.WorkerCase, release string) conformance.Verdict {
+	if c.Store != "" && c.Store != "normal" {
+		return conformance.Skipped("its store answers as none does")
 	}
-}
-
-func judgeSeeded(c *conformance.WorkerCase, release string) conformance.Verdict {
-	pool := Pool{Release: release}
+	pool := Pool{}
+	var rules coordinator.Pool
 	text, err := c.PoolJSON()
-	if err = errors.Join(err, json.Unmarshal(text, &pool)); err != nil {
+	if err = errors.Join(err, json.Unmarshal(text, &pool), json.Unmarshal(text, &rules)); err != nil {
 		return conformance.Differs("unreadable: %v", err)
 	}
-	prefixes := make([][]string, 0, len(pool.Groups)) // of store groups
-	for _, g := range pool.StoreGroups() {
-		prefixes = append(prefixes, pool.Prefixes(g))
+	pool.Release, rules.VLLM = release, conformance.Newest(release)
+	if release == "0.27.0" { // of the commit of 2026-08-17
+		rules.VLLM = "0.28.0"
 	}
-	content, err := c.ContentOf(prefixes)
+	if class := pool.Check(); c.Expect.Stage == "construct" || class != "" {
+		return judgeRefusal(class, c.Expect.Stage, c.Expect.Error)
+	}
+	if c.Expect.PrefixCounts != nil && pool.fineGrained() != c.Expect.FineGrained {
+		return conformance.Differs("fine-grained %v, want %v", pool.fineGrained(), c.Expect.FineGrained)
+	}
+	coord, err := coordinator.New(rules)
+	if err != nil {
+		return conformance.Differs("coordinator: %v", err)
+	}
+	return judgeAnswer(c, &pool, coord, slices.Contains(conformance.Releases, release))
+}
+
+// judgeAnswer looks up in the store of the case, which may be one of a release. The keys are those of the coordinator.
+func judgeAnswer(c *conformance.WorkerCase, pool *Pool, coord *coordinator.Coordinator, ofRelease bool) conformance.Verdict {
+	var ranks [][]Rank
+	var prefixes [][]string
+	for g := range coord.NumGroups() {
+		ranks, prefixes = append(ranks, nil), append(prefixes, nil)
+		for _, r := range coord.Ranks(g) {
+			ranks[g] = append(ranks[g], Rank{TP: r.TP, PP: r.PP, PCP: r.PCP})
+			prefixes[g] = append(prefixes[g], strings.TrimSuffix(coord.KeyPrefix(g, r), "@"))
+		}
+	}
+	pool.SetRanks(ranks)
+	content, err := c.Content()
+	if ofRelease {
+		content, err = c.ContentOf(prefixes)
+	}
 	if err != nil {
 		return conformance.Differs("content: %v", err)
 	}
 	has := func(group int, rank Rank, hash string) bool {
-		prefix := pool.Prefixes(group)[slices.Index(pool.Ranks(group), rank)]
-		return content[prefix+"@"+hex.EncodeToString([]byte(hash))]
+		number := slices.Index(pool.StoreGroups(), group)
+		return content[prefixes[number][slices.Index(ranks[number], rank)]+"@"+hex.EncodeToString([]byte(hash))]
 	}
 	var hashes []string
 	for hash := range slices.Chunk(c.Blob(), c.HashLen) {
 		hashes = append(hashes, string(hash))
 	}
 	want := &c.Expect
-	if hit, class := pool.Lookup(int(c.TokenLen), hashes, has); class == "" && int64(hit) != want.WholeHitLength {
-		return conformance.Differs("without a start: hit %d, want %d", hit, want.WholeHitLength)
-	}
 	hit, tails, class := pool.LookupTails(int(c.StartTokens), int(c.TokenLen), hashes, has)
-	boundaries := make([][2]int64, 0, len(tails))
+	var boundaries [][2]int64
 	for _, tail := range tails {
 		boundaries = append(boundaries, [2]int64{int64(tail.Group), int64(tail.Tokens)})
 	}
@@ -169,69 +192,6 @@ func judgeSeeded(c *conformance.WorkerCase, release string) conformance.Verdict 
 		return conformance.Differs("hit %d, boundaries %v, error %q, want %d, %v, %q", hit, boundaries, class, want.HitLength, want.TailKeyBoundaries, want.Error)
 	}
 	return conformance.Verdict{}
-}
-
-func judgeLookup(c *conformance.WorkerCase, release string) conformance.Verdict {
-	pool := Pool{}
-	text, err := c.PoolJSON()
-	if err == nil {
-		err = json.Unmarshal(text, &pool)
-	}
-	if err != nil {
-		return conformance.Differs("unreadable: %v", err)
-	}
-	pool.Release = release
-	if class := pool.Check(); c.Expect.Stage == "construct" || class != "" {
-		return judgeRefusal(class, c.Expect.Stage, c.Expect.Error)
-	}
-	if c.Expect.PrefixCounts != nil { // a release
-		if pool.fineGrained() != c.Expect.FineGrained {
-			return conformance.Differs("fine-grained %v, want %v", pool.fineGrained(), c.Expect.FineGrained)
-		}
-		var prefixes [][]string
-		for _, g := range pool.StoreGroups() {
-			prefixes = append(prefixes, pool.Prefixes(g))
-		}
-		if err := c.SetPrefixes(prefixes); err != nil {
-			return conformance.Differs("%v", err)
-		}
-	}
-	store, err := c.NewStore()
-	if err != nil {
-		return conformance.Differs("content: %v", err)
-	}
-	return judgeAnswer(c, &pool, store)
-}
-
-// judgeAnswer looks up in the store of the case.
-func judgeAnswer(c *conformance.WorkerCase, pool *Pool, store *conformance.Store) conformance.Verdict {
-	var hashes []string
-	for hash := range slices.Chunk(c.Blob(), c.HashLen) {
-		hashes = append(hashes, string(hash))
-	}
-	hit, tails, class := lookupIn(pool, int(c.TokenLen), hashes, store)
-	var err error
-	if class != "" {
-		err = errors.New(class)
-	}
-	var boundaries [][2]int64
-	for _, tail := range tails {
-		boundaries = append(boundaries, [2]int64{int64(tail.Group), int64(tail.Tokens)})
-	}
-	return c.Judge(store, int64(hit), boundaries, err, class)
-}
-
-// lookupIn asks the store as the worker does. A store that fails is an empty store.
-func lookupIn(pool *Pool, tokens int, hashes []string, store *conformance.Store) (hit int, tails []Boundary, class string) {
-	keys, class := pool.Keys(tokens, hashes)
-	if class != "" || len(keys) == 0 {
-		return 0, nil, class
-	}
-	answers, err := store.Exists(keys)
-	if err != nil {
-		return 0, nil, ""
-	}
-	return pool.Answer(tokens, hashes, answers)
 }
 
 // judgeRefusal compares the class with which a pool is refused.

@@ -5,13 +5,10 @@ import (
 	"slices"
 )
 
-// Commit20260604 is the release of which finding and masks were recorded, but no lookups.
-const Commit20260604 = "2026-06-04"
-
 // releases lists all releases of the reference, oldest first. "" is the commit of 2026-06-20. That
 // of 2026-08-17 has the rules of 0.27.0 to 0.28.0.
 var releases = []string{
-	Commit20260604, "", "0.24.0", "0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1", "0.28.0",
+	"", "0.24.0", "0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1", "0.28.0",
 	"0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0",
 }
 
@@ -70,6 +67,34 @@ type Pool struct {
 	PrefillTPSizes          []int  `json:"prefill_tp_sizes,omitempty"`
 	EnableCrossLayersBlocks bool   `json:"enable_cross_layers_blocks,omitempty"`
 	KVCacheLayout           string `json:"kv_cache_layout,omitempty"` // "": LBHNC
+
+	ranks map[int][]Rank // by group, see SetRanks
+}
+
+// Rank is the rank of a worker that stores a block, as keys name it. TP is the number of the
+// shard if keys are sharded.
+type Rank struct{ TP, PP, PCP int }
+
+// SetRanks sets the ranks that must store a block of each of the StoreGroups. Which ranks these are
+// is no rule of this package: the recorded keys tell. Without SetRanks each group is on one rank.
+func (p *Pool) SetRanks(ofGroup [][]Rank) {
+	p.ranks = map[int][]Rank{}
+	for number, g := range p.StoreGroups() {
+		if number < len(ofGroup) { // a pool without lookups may have none
+			p.ranks[g] = ofGroup[number]
+		}
+	}
+}
+
+// Ranks returns the ranks that must store a block of group g. A dropped group has none.
+func (p *Pool) Ranks(g int) []Rank {
+	switch {
+	case p.dropped(g):
+		return nil
+	case p.ranks == nil:
+		return []Rank{{}}
+	}
+	return p.ranks[g]
 }
 
 // PoolOf converts a value whose JSON has the names of Pool, such as a coordinator.Pool with

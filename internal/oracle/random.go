@@ -12,7 +12,7 @@ import (
 func RandomPool(r *rand.Rand) Pool {
 	hash := []int{1, 4, 16}[r.IntN(3)]
 	p := Pool{
-		Release: releases[1+r.IntN(len(releases)-1)], HashBlockSize: hash, UseEagle: r.IntN(2) == 0,
+		Release: releases[r.IntN(len(releases))], HashBlockSize: hash, UseEagle: r.IntN(2) == 0,
 		TPSize: 1, PPSize: 1, PCPSize: 1, DCPSize: 1,
 	}
 	eagle := r.IntN(5) // of five groups, on average

@@ -9,7 +9,7 @@ import (
 // TestRandomPools checks that random pools are valid and have what each release can express.
 func TestRandomPools(t *testing.T) {
 	seen := map[string]map[string]int{}
-	for _, release := range releases[1:] {
+	for _, release := range releases {
 		seen[release] = map[string]int{}
 	}
 	r := rand.New(rand.NewPCG(1, 2))
@@ -28,10 +28,10 @@ func TestRandomPools(t *testing.T) {
 		"rswa": "0.25.0", "pcp": "0.25.0", "dcp": "0.25.0",
 		"capacity": "0.27.0", "fine-grained": "0.27.0", "extra": "0.28.0",
 		"untransferred": "0.29.0", "later boundary": "0.29.0",
-		"scratch": "0.30.0", "bounded": "0.30.0", "namespace": "0.30.0", "sharded": "0.30.0", "fine-grained window": "0.30.0",
+		"scratch": "0.30.0", "bounded": "0.30.0", "store_tp": "0.30.0", "fine-grained window": "0.30.0",
 	} {
 		p := Pool{}
-		for _, p.Release = range releases[1:] {
+		for _, p.Release = range releases {
 			if n := seen[p.Release][feature]; p.since(first) && n < 2 {
 				t.Errorf("%s: only %d pools with %s", p.Release, n, feature)
 			} else if !p.since(first) && n > 0 {
@@ -63,8 +63,7 @@ func (p *Pool) features() []string {
 	add("dcp", p.DCPSize > 1)
 	add("capacity", p.CapacityOnly)
 	add("fine-grained", p.fineGrained())
-	add("namespace", p.namespaced())
-	add("sharded", p.sharded())
+	add("store_tp", p.StoreTPSize != nil || p.EnableStoreTPLCM)
 	return list
 }
 
