@@ -55,12 +55,12 @@ func (i ignoresContext) Reset(context.Context) error { return i.keyStore.Reset(c
 func TestRemoteLateBackendIsCutOff(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
 	hashes := coordinator.NewHashes(keys, 32)
-	for _, strategy := range []Strategy{Gallop, SingleCall} {
+	for _, singleCall := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			open := make(chan struct{})
 			s, err := NewService(ServiceConfig{
 				Pool: blocks16.Pool, Backend: ignoresContext{stuckStore(open)},
-				Remote: RemoteConfig{Strategy: strategy, Timeout: 100 * time.Millisecond, WriteTimeout: 10 * time.Second},
+				Remote: RemoteConfig{SingleCall: singleCall, Timeout: 100 * time.Millisecond, WriteTimeout: 10 * time.Second},
 			})
 			require.NoError(t, err)
 			begun := time.Now()
@@ -198,7 +198,7 @@ func TestRemoteSmallRequestsPassLargeOnes(t *testing.T) {
 		}
 		s, err := NewService(ServiceConfig{
 			Pool: blocks16.Pool, Backend: store,
-			Remote: RemoteConfig{Strategy: SingleCall, Timeout: time.Second, MaxKeyBytes: 1 << 20, BreakerFailures: 1 << 20},
+			Remote: RemoteConfig{SingleCall: true, Timeout: time.Second, MaxKeyBytes: 1 << 20, BreakerFailures: 1 << 20},
 		})
 		require.NoError(t, err)
 		var large sync.WaitGroup

@@ -14,7 +14,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
-	"github.com/hitline/hitline/lookup/api"
 )
 
 // TestShareDeadlines lets a follower live longer than its leader, and shorter.
@@ -241,20 +240,6 @@ func TestRemoteOneDeadline(t *testing.T) {
 			require.EqualValues(t, 1, s.Stat().BackendTimeouts)
 		})
 	}
-}
-
-func TestStrategyText(t *testing.T) {
-	for _, s := range []Strategy{Gallop, SingleCall} {
-		text, err := s.MarshalText()
-		require.NoError(t, err)
-		var got Strategy
-		require.NoError(t, got.UnmarshalText(text))
-		require.Equal(t, s, got)
-	}
-	_, err := Strategy(9).MarshalText()
-	require.ErrorIs(t, err, api.ErrConfig)
-	require.ErrorContains(t, new(Strategy).UnmarshalText([]byte("all")), "want gallop or ask_all")
-	require.Equal(t, "strategy(9)", Strategy(9).String())
 }
 
 // TestShareCrowd asks a few questions from many goroutines with all kinds of

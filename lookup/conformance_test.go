@@ -22,15 +22,18 @@ import (
 )
 
 func TestConformanceWorkerLookup(t *testing.T) {
+	skipUnderRace(t)
 	conformWorker(t, "worker_lookup.json", "")
 }
 
 func TestConformanceWorkerLookup20260817(t *testing.T) {
+	skipUnderRace(t)
 	conformWorker(t, "later/worker_lookup.json", "0.28.0")
 }
 
 // TestConformanceReleases judges the recorded lookups of vLLM releases.
 func TestConformanceReleases(t *testing.T) {
+	skipUnderRace(t)
 	for _, folder := range conformance.Releases {
 		conformWorker(t, "releases/"+folder+"/worker_lookup.json", conformance.Newest(folder))
 	}
@@ -195,7 +198,7 @@ func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 		if err != nil {
 			return conformance.Differs("store: %v", err)
 		}
-		s, err := NewService(ServiceConfig{Pool: pool, Backend: &scriptedStore{script: store}, Remote: RemoteConfig{Timeout: lookuptest.Patience, Strategy: SingleCall}})
+		s, err := NewService(ServiceConfig{Pool: pool, Backend: &scriptedStore{script: store}, Remote: RemoteConfig{Timeout: lookuptest.Patience, SingleCall: true}})
 		if err != nil {
 			return conformance.Differs("service over a backend: %v", err)
 		}

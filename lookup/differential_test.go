@@ -30,9 +30,8 @@ import (
 const poolsEnv = "HITLINE_TEST_POOLS"
 
 // TestEveryWayAgainstTheOracle asks random pools about random prompts in every way there
-// is: the memory service with its hashes in pieces, one call of a store, rounds
-// of calls, and at 2026-06-04, which has no lookups, FindHit. Each must say what the
-// oracle says, which shares no code with any of them.
+// is: the memory service with its hashes in pieces, one call of a store, rounds of calls. Each
+// must say what the oracle says, which shares no code with any of them.
 func TestEveryWayAgainstTheOracle(t *testing.T) {
 	pools := int64(4000)
 	if text := os.Getenv(poolsEnv); text != "" {
@@ -89,6 +88,7 @@ func (d *differential) run() {
 	var err error
 	d.coord, err = coordinator.New(pool)
 	require.NoError(d.t, err, "seed %d: %s", d.seed, text)
+	d.setRanks()
 	n := oracle.RandomChainLen(d.Rand, &d.slow)
 	d.numbers = map[string]int{}
 	for i := range n {
@@ -104,6 +104,20 @@ func (d *differential) run() {
 	for range 6 {
 		d.lookup(n)
 	}
+}
+
+// setRanks tells the oracle the ranks of the groups.
+func (d *differential) setRanks() { d.slow.SetRanks(oracleRanks(d.coord)) }
+
+// oracleRanks returns the ranks of each store group.
+func oracleRanks(c *coordinator.Coordinator) (ranks [][]oracle.Rank) {
+	for g := range c.NumGroups() {
+		ranks = append(ranks, nil)
+		for _, r := range c.Ranks(g) {
+			ranks[g] = append(ranks[g], oracle.Rank{TP: r.TP, PP: r.PP, PCP: r.PCP})
+		}
+	}
+	return ranks
 }
 
 // pool returns the configuration of the coordinator, and its JSON.

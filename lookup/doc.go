@@ -41,7 +41,7 @@
 //	store_prompt.go   a store of a prompt
 //	group_rank.go     group ranks and their places; reset_rank.go a reset of some of them
 //	remote.go         lookups over a backend; remote_change.go changes of it
-//	remote_config.go  how a backend is used; strategy.go the calls of a lookup
+//	remote_config.go  how a backend is used
 //	shared_backend.go a backend of several pools
 //	found_blocks.go   what calls of a backend have found, and when; remember.go for how long it is known
 //	renew.go          keeps blocks before the start of lookups

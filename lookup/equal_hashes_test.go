@@ -53,7 +53,7 @@ func newEqualHashes(t *testing.T, seed uint64, letters, numHashes int) *equalHas
 	for name, cfg := range map[string]ServiceConfig{
 		"memory":  {Memory: index.Config{MaxBytes: index.MinMaxBytes}},
 		"gallop":  {Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience}},
-		"ask_all": {Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience, Strategy: SingleCall}},
+		"ask_all": {Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience, SingleCall: true}},
 	} {
 		cfg.Pool = pool
 		s, err := NewService(cfg)

@@ -17,10 +17,10 @@ func TestKeysInAccount(t *testing.T) {
 	const blocks = 100
 	keys := lookuptest.Chain("a", blocks, 32)
 	hashes := coordinator.NewHashes(keys, 32)
-	for _, strategy := range []Strategy{Gallop, SingleCall} {
+	for _, singleCall := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			account, open := NewMemoryAccount(4_000_000), make(chan struct{})
-			s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: ignoresContext{stuckStore(open)}, Remote: RemoteConfig{Strategy: strategy, Memory: account}})
+			s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: ignoresContext{stuckStore(open)}, Remote: RemoteConfig{SingleCall: singleCall, Memory: account}})
 			require.NoError(t, err)
 			held := func() int64 {
 				bytes, _, _ := account.Usage()
@@ -90,7 +90,7 @@ func TestSmallRoundsHaveCPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lookuptest.KeyStore{}
 		pool := coordinator.Pool{ModelName: "m", TPSize: 8, NumKVHead: 8, HashBlockSize: 16}
-		s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{Strategy: SingleCall}})
+		s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{SingleCall: true}})
 		require.NoError(t, err)
 		look := func(blocks int) (asked int64) {
 			before := store.Calls.Load()

@@ -157,6 +157,7 @@ func newRememberCase(t *testing.T, seed uint64) *rememberCase {
 	pool, _ := d.pool()
 	coord, err := coordinator.New(pool)
 	require.NoError(t, err)
+	c.slow.SetRanks(oracleRanks(coord))
 	n := oracle.RandomChainLen(c.Rand, &c.slow)
 	numbers := map[string]int{}
 	var blob []byte
@@ -172,7 +173,7 @@ func newRememberCase(t *testing.T, seed uint64) *rememberCase {
 	}
 	c.stateLease()
 	cfg := patient
-	cfg.BreakerFailures, cfg.Strategy = 1<<30, Strategy(c.IntN(2))
+	cfg.BreakerFailures, cfg.SingleCall = 1<<30, c.IntN(2) == 0
 	cfg.Remember, cfg.Grouped = time.Duration(c.IntN(3)-1)*50, c.IntN(2) == 0
 	c.service, err = NewService(ServiceConfig{Pool: pool, Backend: c.store, Remote: cfg})
 	require.NoError(t, err)

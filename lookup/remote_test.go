@@ -3,7 +3,6 @@ package lookup
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -72,25 +71,6 @@ func TestRemoteService(t *testing.T) {
 	_, err = s.Explain(t.Context(), 1600, hashes)
 	require.ErrorIs(t, err, lookuptest.ErrStore)
 	require.EqualValues(t, 3, s.Stat().BackendErrors)
-}
-
-// TestRemoteKeys checks the keys of stores against those that a lookup asks, also
-// for ranks that it does not.
-func TestRemoteKeys(t *testing.T) {
-	for _, vllm := range []string{"", "0.28.0"} {
-		pool := coordinator.Pool{ModelName: "org/model", CachePrefix: "p", TPSize: 4, PPSize: 2, PCPSize: 2, DCPSize: 2, NumKVHead: 4, VLLM: vllm}
-		coord, err := coordinator.New(pool)
-		require.NoError(t, err)
-		store := &lookuptest.KeyStore{}
-		s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: patient})
-		require.NoError(t, err)
-		hash := lookuptest.Chain("a", 1, 32)
-		for _, rank := range coord.Ranks(0) {
-			require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{TPRank: uint16(rank.TP), PPRank: uint16(rank.PP), PCPRank: uint16(rank.PCP)}, coordinator.NewHashes(hash, 32)))
-			require.True(t, store.Keys[coord.KeyPrefix(0, rank)+hex.EncodeToString(hash)], "%v", rank)
-		}
-		require.Len(t, store.Keys, len(coord.Ranks(0)))
-	}
 }
 
 // TestRemoteQueuedPastDeadline has a lookup wait for a worker for all of its time.
@@ -536,7 +516,7 @@ func TestRemoteManyKeys(t *testing.T) {
 	pool := coordinator.Pool{ModelName: "m", TPSize: 2}
 	keys := lookuptest.Chain("a", 2000, 2) // 2,000 hashes on two ranks, 112 bytes a key: 448,000
 	all, half := coordinator.NewHashes(keys, 2), coordinator.NewHashes(keys[:2000], 2)
-	for _, strategy := range []Strategy{Gallop, SingleCall} {
+	for _, singleCall := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			store, open := &lookuptest.KeyStore{}, make(chan struct{})
 			store.Answer = func(answers []int) []int {
@@ -553,7 +533,7 @@ func TestRemoteManyKeys(t *testing.T) {
 					return ctx.Err()
 				}
 			}
-			s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{Strategy: strategy, MaxKeyBytes: 640_000}})
+			s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{SingleCall: singleCall, MaxKeyBytes: 640_000}})
 			require.NoError(t, err)
 			lookup := func(hashes coordinator.Hashes, want int64) {
 				hit, err := s.Lookup(t.Context(), int64(16*hashes.Len()), hashes)
@@ -571,7 +551,7 @@ func TestRemoteManyKeys(t *testing.T) {
 			_, err = s.Explain(t.Context(), 32000, all)
 			require.ErrorIs(t, err, ErrTooManyKeys)
 			require.EqualValues(t, 1, s.Stat().BackendRejected)
-			if strategy == SingleCall {
+			if singleCall {
 				_, err = s.Lookup(t.Context(), 32000, all)
 				require.ErrorIs(t, err, ErrTooManyKeys)
 				require.EqualValues(t, 2, s.Stat().BackendRejected)

@@ -60,7 +60,7 @@ type Service struct {
 
 // NewService checks cfg and returns a service over cfg.Backend or, if there is
 // none, over an empty index. Errors wrap those of coordinator.New and index.New,
-// api.ErrConfig or ErrUnsupported.
+// or ErrUnsupported.
 func NewService(cfg ServiceConfig) (*Service, error) {
 	coord, err := coordinator.New(cfg.Pool)
 	if err != nil {
@@ -74,9 +74,6 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	s.required = s.ranks.required(coord)
 	for _, places := range s.required {
 		s.places = append(s.places, slices.Sorted(slices.Values(places)))
-	}
-	if int(cfg.Remote.Strategy) >= len(strategyNames) {
-		return nil, fmt.Errorf("lookup: %w: unknown strategy number %d", api.ErrConfig, cfg.Remote.Strategy)
 	}
 	if cfg.Backend != nil || cfg.Shared != nil {
 		s.remote = newRemote(s, &cfg)

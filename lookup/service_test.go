@@ -24,8 +24,6 @@ func TestServiceRefusesPools(t *testing.T) {
 	require.ErrorIs(t, err, coordinator.ErrInvalidPool)
 	_, err = NewService(ServiceConfig{Memory: index.Config{MaxBytes: 1}})
 	require.ErrorIs(t, err, api.ErrConfig)
-	_, err = NewService(ServiceConfig{Remote: RemoteConfig{Strategy: 9}})
-	require.ErrorIs(t, err, api.ErrConfig)
 }
 
 // A prompt may have any number of tokens, in process, at every release.
@@ -83,43 +81,6 @@ func TestHugeNumTokens(t *testing.T) {
 	require.ErrorIs(t, err, ErrTokens)
 	_, err = service.Explain(t.Context(), -16, coordinator.NewHashes(keys, 32))
 	require.ErrorIs(t, err, ErrTokens)
-}
-
-// Hits that end inside a chunk of a group with larger blocks. They hang on hashes behind
-// the first missing block of the group with smaller ones: the last of that chunk, and those
-// by which the groups found before reach to its end. vLLM 0.27.1 says the same.
-func TestHitInsideALargerChunk(t *testing.T) {
-	mamba := func(block, variant int) coordinator.Group {
-		return coordinator.Group{Kind: coordinator.Mamba, BlockSize: block, MambaCacheMode: "align", Variant: variant}
-	}
-	full := func(block, variant int) coordinator.Group {
-		return coordinator.Group{Kind: coordinator.FullAttention, BlockSize: block, Variant: variant}
-	}
-	for name, tc := range map[string]struct {
-		groups []coordinator.Group
-		hashes int
-		stored [][]int // hashes, by group
-		hit    int
-	}{
-		"last hash":     {[]coordinator.Group{mamba(4, 3), full(12, 1), full(4, 0), mamba(16, 3)}, 2, [][]int{{0}, {1}, {0}, {0}}, 4},
-		"groups before": {[]coordinator.Group{full(12, 3), full(16, 0), full(4, 1), mamba(16, 2)}, 6, [][]int{{2, 5}, {3}, {0, 1}, {1}}, 8},
-	} {
-		service, err := NewService(ServiceConfig{Pool: coordinator.Pool{
-			HashBlockSize: 4, SchedulerBlockSize: 48, VLLM: "0.28.0", Groups: tc.groups,
-		}})
-		require.NoError(t, err)
-		hashes := lookuptest.Chain("a", tc.hashes, 32)
-		for group, stored := range tc.stored {
-			for _, i := range stored {
-				require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{Group: uint16(group)}, coordinator.NewHashes(hashes[i*32:(i+1)*32], 32)))
-			}
-		}
-		for _, piece := range []int{tc.hashes, 1} {
-			hit, err := lookupPieces(service, uint64(4*tc.hashes), coordinator.NewHashes(hashes, 32), piece)
-			require.NoError(t, err)
-			require.EqualValues(t, tc.hit, hit.Tokens, "%s, %d at a time", name, piece)
-		}
-	}
 }
 
 func BenchmarkLookup(b *testing.B) {

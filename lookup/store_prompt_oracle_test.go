@@ -71,6 +71,7 @@ func newStoredPrompt(t *testing.T, seed uint64) *storedPrompt {
 	var err error
 	p.coord, err = coordinator.New(pool)
 	require.NoError(t, err, "seed %d: %s", seed, text)
+	p.setRanks()
 	p.service, err = NewService(ServiceConfig{Pool: pool, Memory: index.Config{MaxBytes: index.MinMaxBytes}})
 	require.NoError(t, err)
 	p.remote, err = NewService(ServiceConfig{Pool: pool, Backend: &p.backend, Remote: patient})
@@ -271,13 +272,12 @@ func (p *storedPrompt) everywhere(g, hash int) bool {
 func (p *storedPrompt) checkKeys() {
 	want := map[string]bool{}
 	for number, g := range p.slow.StoreGroups() {
-		prefixes := p.slow.Prefixes(g)
 		for rank, at := range p.slow.Ranks(g) {
 			place, err := p.service.ranks.place(coordinator.GroupRank{Group: uint16(number), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)})
 			require.NoError(p.t, err)
 			for i, held := range p.content[g][rank] {
 				if held {
-					want[prefixes[rank]+"@"+hex.EncodeToString(p.hash(i))] = true
+					want[p.coord.KeyPrefix(number, p.coord.Ranks(number)[rank])+hex.EncodeToString(p.hash(i))] = true
 				}
 				n, err := p.service.index.Evict(place, p.hash(i), diffHashLen)
 				require.NoError(p.t, err)

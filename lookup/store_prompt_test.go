@@ -25,65 +25,11 @@ func promptService(t testing.TB, pool coordinator.Pool) *Service {
 	return s
 }
 
-// TestPromptGoesOnBehindAPiece: what is stored may begin in a later piece of the hashes.
-func TestPromptGoesOnBehindAPiece(t *testing.T) {
-	for name, pool := range lookuptest.Pools() {
-		s, whole := promptService(t, pool), promptService(t, pool)
-		hashes := lookuptest.Chain("piece"+name, 4*memoryPiece, 32)
-		for from := 0; from < 4*memoryPiece; from += memoryPiece {
-			to := from + memoryPiece
-			view := coordinator.NewHashes(hashes[:to*32], 32)
-			_, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: int64(16 * to), StartToken: int64(16 * from)}, view)
-			require.NoError(t, err)
-			lookuptest.StorePrefix(t, whole, hashes, to)
-			want, err := whole.LookupPrompt(t.Context(), int64(16*to), view)
-			require.NoError(t, err)
-			require.Positive(t, want.Tokens)
-			hit, err := s.LookupPrompt(t.Context(), int64(16*to), view)
-			require.NoError(t, err)
-			require.Equal(t, want, hit, "%s: %d hashes", name, to)
-		}
-	}
-}
-
 // mambaPool has a full and a mamba group.
 func mambaPool(release string) coordinator.Pool {
 	return coordinator.Pool{VLLM: release, HashBlockSize: 16, SchedulerBlockSize: 64, Groups: []coordinator.Group{
 		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.Mamba, BlockSize: 64},
 	}}
-}
-
-// TestStorePromptOfMamba: from 0.29.0 on the states must be named, and hits end with them.
-func TestStorePromptOfMamba(t *testing.T) {
-	hashes := coordinator.NewHashes(lookuptest.Chain("mamba", 16, 32), 32)
-	for _, release := range []string{"0.28.0", "0.29.0", "0.33.0"} {
-		t.Run(release, func(t *testing.T) {
-			s := promptService(t, mambaPool(release))
-			p := api.PromptStore{NumTokens: 256}
-			stored, err := s.StorePrompt(t.Context(), p, hashes)
-			if release == "0.28.0" {
-				require.NoError(t, err)
-				require.Equal(t, []int64{16, 4}, stored)
-				return
-			}
-			require.ErrorIs(t, err, api.ErrNoStates)
-			require.ErrorContains(t, err, "group 1")
-			require.Nil(t, stored)
-			require.Zero(t, s.index.Stats().Entries)
-
-			p.States = []api.State{{Group: 1}}
-			stored, err = s.StorePrompt(t.Context(), p, hashes)
-			require.NoError(t, err)
-			require.Equal(t, []int64{16, 0}, stored, "it says that there is none")
-			requireHit(t, s, hashes, 0)
-
-			p.States = []api.State{{Group: 1, Tokens: 192}, {Group: 1, Tokens: 64}, {Group: 1, Tokens: 64}}
-			stored, err = s.StorePrompt(t.Context(), p, hashes)
-			require.NoError(t, err)
-			require.Equal(t, []int64{16, 2}, stored)
-			requireHit(t, s, hashes, 192)
-		})
-	}
 }
 
 func requireHit(t *testing.T, s *Service, hashes coordinator.Hashes, want int64) {
@@ -137,22 +83,6 @@ func TestStorePromptRefusals(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int64{0, 0}, stored, "nothing behind a start beyond the end")
 	require.Zero(t, s.index.Stats().Entries)
-}
-
-// TestStorePromptLeavesRanksOut: a rank that a group does not have stores the others.
-func TestStorePromptLeavesRanksOut(t *testing.T) {
-	s := promptService(t, coordinator.Pool{HashBlockSize: 16, TPSize: 4, NumKVHead: 1, VLLM: "0.33.0", Groups: []coordinator.Group{
-		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.Mamba, BlockSize: 16},
-	}})
-	hashes := coordinator.NewHashes(lookuptest.Chain("ranks", 5, 32), 32) // a hit leaves one to compute
-	p := api.PromptStore{NumTokens: 64, States: []api.State{{Group: 1, Tokens: 64}}}
-	for rank := range uint16(4) {
-		p.Ranks = []coordinator.GroupRank{{TPRank: rank}, {TPRank: rank}}
-		stored, err := s.StorePrompt(t.Context(), p, hashes)
-		require.NoError(t, err)
-		requireHit(t, s, hashes, map[bool]int64{true: 64}[rank == 3])
-		require.Equal(t, map[bool][]int64{true: {4, 1}, false: {0, 1}}[rank == 0], stored)
-	}
 }
 
 // TestStorePromptListsParts: if the index has no class for the ranks of a group, the other
@@ -312,30 +242,4 @@ func FuzzStorePrompt(f *testing.F) {
 		}
 		require.Equal(t, sum, s.index.Stats().Stored-before)
 	})
-}
-
-// TestStorePromptGoesOnAtAnyToken: a prompt that grows by any number of tokens names as its start
-// what was computed before. What is stored is what one store of all of it stores.
-func TestStorePromptGoesOnAtAnyToken(t *testing.T) {
-	pool := mambaPool("0.28.0")
-	pool.Groups = append(pool.Groups, coordinator.Group{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 40})
-	hashes := coordinator.NewHashes(lookuptest.Chain("any token", 100, 32), 32)
-	whole := promptService(t, pool)
-	want, err := whole.StorePrompt(t.Context(), api.PromptStore{NumTokens: 1600}, hashes)
-	require.NoError(t, err)
-	for seed := range uint64(20) {
-		s, r := promptService(t, pool), rand.New(rand.NewPCG(seed, 1))
-		sum := make([]int64, len(want))
-		for from := int64(0); from < 1600; {
-			to := min(from+1+r.Int64N(300), 1600)
-			stored, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: to, StartToken: from}, hashes)
-			require.NoError(t, err)
-			for g := range sum {
-				sum[g] += stored[g]
-			}
-			from = to
-		}
-		require.Equal(t, want, sum, "seed %d", seed)
-		requireHit(t, s, hashes, 1536)
-	}
 }

@@ -151,10 +151,10 @@ func StartMaster(t testing.TB, e *MooncakeEnv, rpc string, flags ...string) *Mas
 		args = append(args, "--metrics_host=127.0.0.1")
 	}
 	m.Cmd = exec.Command(program, append(args, flags...)...)
-	m.start(t)
+	m.Start(t)
 	for _, addr := range []string{rpc, m.Admin} {
 		Eventually(t, "the master listens", func() bool {
-			require.False(t, m.exited(), "%s", m.log.String())
+			require.False(t, m.exited(), "%s", m.Log.String())
 			c, err := net.Dial("tcp", addr)
 			if err == nil {
 				c.Close()
@@ -193,7 +193,7 @@ func StartNode(t testing.TB, e *MooncakeEnv, m *Master) *Node {
 	out, err := n.Cmd.StdoutPipe()
 	require.NoError(t, err)
 	n.out = bufio.NewReader(out)
-	n.start(t)
+	n.Start(t)
 	require.Equal(t, `"ready"`, n.readLine())
 	return n
 }
@@ -202,7 +202,7 @@ func StartNode(t testing.TB, e *MooncakeEnv, m *Master) *Node {
 func (n *Node) readLine() string {
 	n.t.Helper()
 	line, err := n.out.ReadString('\n')
-	require.NoError(n.t, err, "%s", n.log.String())
+	require.NoError(n.t, err, "%s", n.Log.String())
 	return strings.TrimSpace(line)
 }
 
@@ -221,7 +221,7 @@ func (n *Node) Put(keys ...string) {
 	n.t.Helper()
 	var failed int
 	n.call(&failed, "put", keys)
-	require.Zero(n.t, failed, "%s", n.log.String())
+	require.Zero(n.t, failed, "%s", n.Log.String())
 }
 
 // PutSized stores blocks of size bytes each.
@@ -229,7 +229,7 @@ func (n *Node) PutSized(size int, keys ...string) {
 	n.t.Helper()
 	var failed int
 	n.call(&failed, "put", keys, size)
-	require.Zero(n.t, failed, "%s", n.log.String())
+	require.Zero(n.t, failed, "%s", n.Log.String())
 }
 
 // RemoveAll removes all blocks, also those that are leased. It returns how many there were.

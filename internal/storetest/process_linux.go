@@ -13,14 +13,14 @@ import (
 // Process is a child process. It is killed when its test or the test process ends.
 type Process struct {
 	Cmd  *exec.Cmd
-	log  logtest.Buffer
-	done chan struct{} // closed when the process has exited
+	Log  logtest.Buffer // its standard error
+	done chan struct{}  // closed when the process has exited
 }
 
-// start starts p.Cmd, whose standard error goes to p.log.
-func (p *Process) start(t testing.TB) {
+// Start starts p.Cmd.
+func (p *Process) Start(t testing.TB) {
 	t.Helper()
-	p.Cmd.Stderr, p.done = &p.log, make(chan struct{})
+	p.Cmd.Stderr, p.done = &p.Log, make(chan struct{})
 	p.Cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, p.Cmd.Start())
 	go func() {

@@ -15,12 +15,8 @@ import (
 // of the snapshot.
 const temporarySuffix = ".hitline-tmp"
 
-// maxName is the length in bytes of the longest name beside which there may be a temporary one: file systems
-// allow 255, and RANDOM has at most 10 digits.
-const maxName = 255 - len(".0123456789"+temporarySuffix)
-
 // CheckPath returns an error if no snapshot can be written to a path: its folder is missing or may not be
-// written to, its name is too long, or something else than a regular file is there.
+// written to, or something else than a regular file is there.
 func CheckPath(path string) error {
 	folder := filepath.Dir(path)
 	info, err := os.Stat(folder)
@@ -34,9 +30,7 @@ func CheckPath(path string) error {
 		return fmt.Errorf("snapshot: cannot read and write the folder %s: %w", folder, err)
 	}
 	info, err = os.Lstat(path)
-	switch name := filepath.Base(path); {
-	case len(name) > maxName:
-		return fmt.Errorf("snapshot: the name %s is too long: %d bytes, at most %d", name, len(name), maxName)
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:

@@ -35,12 +35,8 @@ type loader struct {
 	created time.Time
 	loaded  []*index.Index
 	index   *index.Index // of the pool that is read, nil if it is skipped
-	skipped []string     // pools and why, at most maxTold
-	untold  int          // further ones
+	skipped []string     // pools and why
 }
-
-// maxTold bounds how many pools that are left out are named in the log and in the status.
-const maxTold = 10
 
 // file refuses a snapshot that is too old or from the future.
 func (l *loader) file(info fileInfo) error {
@@ -60,43 +56,24 @@ func (l *loader) pool(info poolInfo) error {
 	l.index = nil
 	x, err := l.find(info)
 	if err != nil {
-		l.skip(shorten(info.Name), shorten(err.Error()))
+		l.skip(info.Name, err.Error())
 		return nil
 	}
 	if slices.Contains(l.loaded, x) {
-		return fmt.Errorf("pool %q is in it twice", shorten(info.Name))
+		return fmt.Errorf("pool %q is in it twice", info.Name)
 	}
 	l.loaded, l.index = append(l.loaded, x), x
 	return nil
 }
 
-// maxText bounds, in bytes, what is told of a text in the file.
-const maxText = 200
-
-// shorten cuts a text of the file.
-func shorten(text string) string {
-	if len(text) <= maxText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxText], "") + "…"
-}
-
 // skip tells that a pool is left out.
 func (l *loader) skip(name, why string) {
-	if len(l.skipped) == maxTold {
-		l.untold++
-		return
-	}
 	l.logger.Warn("a pool of the snapshot is left out", "pool", name, "error", why)
 	l.skipped = append(l.skipped, fmt.Sprintf("pool %q: %s", name, why))
 }
 
 // leftOut tells which pools are left out, "" if none is.
 func (l *loader) leftOut() string {
-	if l.untold > 0 {
-		l.logger.Warn("further pools of the snapshot are left out", "pools", l.untold)
-		l.skipped = append(l.skipped, fmt.Sprintf("and %d more", l.untold))
-	}
 	if len(l.skipped) == 0 {
 		return ""
 	}

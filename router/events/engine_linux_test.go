@@ -14,13 +14,13 @@ import (
 
 // engineCache is what an engine caches: the number of copies by group and hash.
 type engineCache struct {
-	*storetest.Engine
+	*engineProcess
 	copies map[string]int
 	next   uint64 // sequence number
 }
 
 // add adds steps of the engine.
-func (c *engineCache) add(steps []storetest.EngineStep) {
+func (c *engineCache) add(steps []engineStep) {
 	for _, s := range steps {
 		for _, b := range s.Changes {
 			c.copies[fmt.Sprint(b.Group, b.Hash)] = b.Copies
@@ -49,14 +49,14 @@ func (c *engineCache) requireHeld(t *testing.T, f *Follower, set *testSet) (miss
 // replay with and without the topic. They compute random requests in a cache that is too small.
 func TestEngine(t *testing.T) {
 	for name, test := range map[string]struct {
-		engine storetest.EngineConfig
+		engine engineConfig
 		binds  bool // the follower
 	}{
-		"arrays":       {storetest.EngineConfig{Release: "0.23.0", Window: 16, Least: 1, Integers: true}, false},
-		"digests":      {storetest.EngineConfig{Release: "0.28.0", Window: 16, Least: 1}, false},
-		"integers":     {storetest.EngineConfig{Release: "0.33.0", Window: 16, Least: 1, Integers: true}, false},
-		"connects":     {storetest.EngineConfig{Release: "0.33.0", Window: 16, Least: 1}, true},
-		"full reports": {storetest.EngineConfig{Release: "0.33.0", Window: 16, Least: 5, Full: 0.3, Integers: true}, false},
+		"arrays":       {engineConfig{Release: "0.23.0", Window: 16, Least: 1, Integers: true}, false},
+		"digests":      {engineConfig{Release: "0.28.0", Window: 16, Least: 1}, false},
+		"integers":     {engineConfig{Release: "0.33.0", Window: 16, Least: 1, Integers: true}, false},
+		"connects":     {engineConfig{Release: "0.33.0", Window: 16, Least: 1}, true},
+		"full reports": {engineConfig{Release: "0.33.0", Window: 16, Least: 5, Full: 0.3, Integers: true}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,14 +69,14 @@ func TestEngine(t *testing.T) {
 				cfg.Endpoint = "tcp://" + storetest.FreeAddr(t)
 			}
 			test.engine.Endpoint, test.engine.Replay, test.engine.Buffer, test.engine.Blocks = cfg.Endpoint, cfg.Replay, 10_000, 120
-			c := &engineCache{storetest.StartEngine(t, test.engine), map[string]int{}, 0}
+			c := &engineCache{startEngine(t, test.engine), map[string]int{}, 0}
 			f, set := follow(t, cfg)
 			cached, missing := 0, 0
 			for _, steps := range slices.Repeat([]int{100, 200, 0}, 5) { // 0: a reset
 				if steps == 0 {
-					c.add(c.Reset())
+					c.add(c.reset())
 				} else {
-					c.add(c.Run(steps, false))
+					c.add(c.run(steps, false))
 				}
 				missing += c.requireHeld(t, f, set)
 				cached += len(c.copies)
@@ -85,19 +85,19 @@ func TestEngine(t *testing.T) {
 			require.LessOrEqual(t, missing*50, cached, "over 2 of 100 blocks are not held")
 			require.True(t, missing == 0 || !exact)
 
-			c.add(c.Run(5, true)) // their numbers are used up
-			c.add(c.Run(20, false))
+			c.add(c.run(5, true)) // their numbers are used up
+			c.add(c.run(20, false))
 			c.requireHeld(t, f, set)
 			require.False(t, f.Status().Complete)
 			require.Positive(t, f.Status().Lost)
-			c.add(c.Reset())
+			c.add(c.reset())
 			c.requireHeld(t, f, set)
 			require.True(t, f.Status().Complete)
 
 			c.Kill()
 			test.engine.Seed++
-			c = &engineCache{storetest.StartEngine(t, test.engine), map[string]int{}, 0}
-			c.add(c.Run(100, false))
+			c = &engineCache{startEngine(t, test.engine), map[string]int{}, 0}
+			c.add(c.run(100, false))
 			missing = c.requireHeld(t, f, set)
 			require.True(t, missing == 0 || !exact)
 			require.Positive(t, f.Status().Restarts)

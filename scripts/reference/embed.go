@@ -10,7 +10,7 @@ import "embed"
 //go:embed calls.py modules.py over_master.py specs.py wheel.py
 var OverMaster embed.FS
 
-// Engine has the modules that engine.py of internal/storetest imports.
+// Engine has the modules that engine.py of router/events/testdata imports.
 //
 //go:embed calls.py modules.py packages.py specs.py wheel.py
 var Engine embed.FS

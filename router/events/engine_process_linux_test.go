@@ -1,4 +1,4 @@
-package storetest
+package events
 
 import (
 	"bufio"
@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,14 +15,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/scripts/reference"
 )
 
-//go:embed engine.py recorder.py
+//go:embed testdata/engine.py testdata/recorder.py
 var engineProgram embed.FS
 
-// EngineConfig configures an Engine.
-type EngineConfig struct {
+// engineConfig configures an engineProcess.
+type engineConfig struct {
 	Release  string  `json:"release"`  // of vLLM
 	Endpoint string  `json:"endpoint"` // on which it publishes: ipc is bound, tcp is connected to
 	Replay   string  `json:"replay"`   // which it binds
@@ -34,91 +36,93 @@ type EngineConfig struct {
 	Seed     int64   `json:"seed"`
 }
 
-// Engine is a process with the cache manager and the event publisher of a release of vLLM, out
+// engineProcess is a process with the cache manager and the event publisher of a release of vLLM, out
 // of its wheel. It computes random requests, without a model.
-type Engine struct {
-	Process
+type engineProcess struct {
+	storetest.Process
 	t   testing.TB
 	in  io.Writer
 	out *bufio.Reader
 }
 
-// StartEngine starts an engine. It fetches from PyPI what is not in the user's cache.
-func StartEngine(t testing.TB, cfg EngineConfig) *Engine {
+// startEngine starts an engine. It fetches from PyPI what is not in the user's cache.
+func startEngine(t testing.TB, cfg engineConfig) *engineProcess {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts an engine")
 	}
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		SkipOrFail(t, "no Python: %v", err)
+		storetest.SkipOrFail(t, "no Python: %v", err)
 	}
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(dir, reference.Engine))
-	require.NoError(t, os.CopyFS(dir, engineProgram))
+	program, err := fs.Sub(engineProgram, "testdata")
+	require.NoError(t, err)
+	require.NoError(t, os.CopyFS(dir, program))
 	settings, err := json.Marshal(cfg)
 	require.NoError(t, err)
-	e := &Engine{t: t}
+	e := &engineProcess{t: t}
 	e.Cmd = exec.Command(python, filepath.Join(dir, "engine.py"), string(settings))
 	e.in, err = e.Cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := e.Cmd.StdoutPipe()
 	require.NoError(t, err)
 	e.out = bufio.NewReader(out)
-	e.start(t)
+	e.Start(t)
 	if line := e.readLine(); line != `"ready"` {
-		SkipOrFail(t, "no vLLM %s: %s", cfg.Release, line)
+		storetest.SkipOrFail(t, "no vLLM %s: %s", cfg.Release, line)
 	}
 	return e
 }
 
-// EngineBlock is a block that an engine caches, and how many copies of it.
-type EngineBlock struct {
+// engineBlock is a block that an engine caches, and how many copies of it.
+type engineBlock struct {
 	Group  int
 	Hash   string // hexadecimal digits
-	Copies int    // absent in EngineStep.Stored
+	Copies int    // absent in engineStep.Stored
 }
 
 // UnmarshalJSON decodes [group, hash] and [group, hash, copies].
-func (b *EngineBlock) UnmarshalJSON(text []byte) error {
+func (b *engineBlock) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&b.Group, &b.Hash, &b.Copies})
 }
 
-// EngineStep is what changed with a batch of an engine. A step of Run publishes some, or none.
-type EngineStep struct {
+// engineStep is what changed with a batch of an engine. A step of run publishes some, or none.
+type engineStep struct {
 	Next    uint64        `json:"next"`    // sequence number of the next batch
-	Stored  []EngineBlock `json:"stored"`  // that the batch says are stored
-	Changes []EngineBlock `json:"changes"` // whose copies changed
+	Stored  []engineBlock `json:"stored"`  // that the batch says are stored
+	Changes []engineBlock `json:"changes"` // whose copies changed
 }
 
-// Run has the engine do steps and returns after their batches were sent. If lost, all sends
+// run has the engine do steps and returns after their batches were sent. If lost, all sends
 // fail, which uses their sequence numbers up: those batches are nowhere.
-func (e *Engine) Run(steps int, lost bool) []EngineStep {
+func (e *engineProcess) run(steps int, lost bool) []engineStep {
 	e.t.Helper()
 	return e.call("run", steps, lost)
 }
 
-// Reset ends all requests and clears the cache.
-func (e *Engine) Reset() []EngineStep {
+// reset ends all requests and clears the cache.
+func (e *engineProcess) reset() []engineStep {
 	e.t.Helper()
 	return e.call("reset")
 }
 
 // readLine reads the next line of the engine's output.
-func (e *Engine) readLine() string {
+func (e *engineProcess) readLine() string {
 	e.t.Helper()
 	line, err := e.out.ReadString('\n')
-	require.NoError(e.t, err, "%s", e.log.String())
+	require.NoError(e.t, err, "%s", e.Log.String())
 	return strings.TrimSpace(line)
 }
 
 // call sends a command and returns the steps that it has done.
-func (e *Engine) call(command string, args ...any) (steps []EngineStep) {
+func (e *engineProcess) call(command string, args ...any) (steps []engineStep) {
 	e.t.Helper()
 	line, err := json.Marshal(append([]any{command}, args...))
 	require.NoError(e.t, err)
 	_, err = fmt.Fprintf(e.in, "%s\n", line)
-	require.NoError(e.t, err, "%s", e.log.String())
+	require.NoError(e.t, err, "%s", e.Log.String())
 	require.NoError(e.t, json.Unmarshal([]byte(e.readLine()), &steps))
 	return steps
 }

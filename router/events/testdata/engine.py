@@ -2,7 +2,7 @@
 
     engine.py SETTINGS
 
-SETTINGS is the JSON object of EngineConfig in engine_linux.go. The modules come out of the release's wheel and run as
+SETTINGS is the JSON object of engineConfig in engine_process_linux_test.go. The modules come out of the release's wheel and run as
 they are; only the model is missing. Each line of standard input is a JSON array of a command and
 its arguments; each is answered by one line of JSON. It ends with its input.
 """
