@@ -137,21 +137,6 @@ func TestLookahead(t *testing.T) {
 	assert.NotEqual(t, a, b)
 }
 
-func TestVLLMDoesNotAllocate(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	tokens := make([]int64, 1024)
-	for _, algorithm := range Algorithms() {
-		h := newVLLM(t, VLLMConfig{BlockSize: 16, Algorithm: Algorithm(algorithm), Seed: ptr("0")})
-		for _, keys := range []*ExtraKeys{nil, {LoRA: &LoRA{"name", "path"}, Salt: "salt", Items: []Item{{"id", 0, 99}}}} {
-			dst, err := h.AppendHashes(nil, tokens, keys)
-			require.NoError(t, err)
-			assert.Zero(t, testing.AllocsPerRun(100, func() { dst, _ = h.AppendHashes(dst[:0], tokens, keys) }), algorithm)
-		}
-	}
-}
-
 // maxFuzzTokens bounds the prompts of fuzz targets: the time to split one grows with its square.
 const maxFuzzTokens = 200
 

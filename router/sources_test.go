@@ -255,7 +255,7 @@ func TestSuspicions(t *testing.T) {
 	awaitNext(t, s, "b/0", 1)
 	require.Equal(t, "a/3=16(GPU=16) ", ask(t, s, Query{Hashes: hashesOf(1)}))
 	require.Zero(t, *status(t, s, "a/3").BatchRank)
-	require.Equal(t, "events: the batches are of data-parallel rank 0, and the source of rank 3; check dp_rank and the ports", status(t, s, "a/3").LastError)
+	require.Equal(t, "the batches are of data-parallel rank 0, and the source of rank 3; check dp_rank and the ports", status(t, s, "a/3").LastError)
 	require.Contains(t, status(t, s, "b/0").LastError, `nothing counts: all blocks that were stored are in media such as "cpu"`)
 	hints.Publish(false, stored(2))
 	awaitNext(t, s, "b/0", 2)

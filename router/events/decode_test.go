@@ -356,33 +356,3 @@ func TestDecodeCut(t *testing.T) {
 		return conformance.Verdict{}
 	})
 }
-
-// An error of each ends Decode as it is.
-func TestDecodeStops(t *testing.T) {
-	stop := errors.New("stop")
-	calls := 0
-	_, err := new(Decoder).Decode(pack(array{0, array{fullStored, fullStored}}), func(*Event) error {
-		calls++
-		return stop
-	})
-	require.Equal(t, stop, err)
-	require.Equal(t, 1, calls)
-}
-
-// The same batch again and again takes no memory.
-func TestDecodeAllocates(t *testing.T) {
-	for name, payload := range map[string][]byte{
-		"every field": sampleBatch(fullStored),
-		"integers":    benchBatches(2, false)[0],
-		"bytes":       benchBatches(2, true)[0],
-		"an array":    sampleBatch(array{"BlockStored", array{1}, nil, array{1, 2}, 2, nil, "GPU", "adapter", array{nil}, 2}),
-		"removed":     sampleBatch(pairs{"type", "BlockRemoved", "block_hashes", array{1}, "medium", "GPU", "group_idx", 0}),
-	} {
-		var d Decoder
-		each := func(*Event) error { return nil }
-		require.Zero(t, testing.AllocsPerRun(100, func() {
-			_, err := d.Decode(payload, each)
-			require.NoError(t, err)
-		}), name)
-	}
-}

@@ -95,6 +95,7 @@ func (f *Follower) Status() Status {
 	if f.refusals.time.After(s.LastErrorTime) {
 		s.LastError, s.LastErrorTime = f.refusals.last, f.refusals.time
 	}
+	s.LastError = withoutPackages.Replace(s.LastError)
 	return s
 }
 

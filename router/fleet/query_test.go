@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/router/events"
 )
 
@@ -151,28 +150,4 @@ func TestQueryEndsEarly(t *testing.T) {
 	require.Equal(t, holders[1].id, r.Holders[0].ID)
 	require.EqualValues(t, 80_000, r.Holders[0].Tokens)
 	require.EqualValues(t, 64*16, r.Holders[1].Tokens)
-}
-
-// A query is reused without allocations.
-func TestQueryAllocatesNothing(t *testing.T) {
-	if lookuptest.Race {
-		t.Skip("sync primitives allocate")
-	}
-	for _, groups := range [][]coordinator.Group{{full(16)}, {full(16), window(16, 50)}} {
-		f, holders := newTestFleet(t, Config{Groups: groups}, 8)
-		hashes := randomHashes(newRand(19), 3000)
-		for i, h := range holders {
-			for g := range groups {
-				require.NoError(t, h.Store(&events.Blocks{Group: g, Tier: gpu, Hashes: slice(hashes, 0, (i+1)*300)}, nil))
-			}
-		}
-		var r Result
-		lookup := func() {
-			if f.Lookup(&r, hashes) != nil || len(r.Holders) != 8 || r.Holders[0].Tokens != 2400*16 {
-				t.Error("another answer", r.Holders)
-			}
-		}
-		lookup()
-		require.Zero(t, testing.AllocsPerRun(100, lookup))
-	}
 }

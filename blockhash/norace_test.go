@@ -1,5 +1,0 @@
-//go:build !race
-
-package blockhash
-
-const raceEnabled = false
