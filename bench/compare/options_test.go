@@ -44,12 +44,3 @@ func TestValidate(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 }
-
-func TestWants(t *testing.T) {
-	o := small()
-	assert.True(t, o.wants(Python))
-	o.Only = []string{RawSocket}
-	assert.True(t, o.wants(RawSocket))
-	assert.True(t, o.wants(Hitline), "ratios are to it")
-	assert.False(t, o.wants(Python))
-}

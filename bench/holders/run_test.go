@@ -145,18 +145,6 @@ func TestRun(t *testing.T) {
 	assert.Equal(t, want, names)
 }
 
-func TestRunAlone(t *testing.T) {
-	o := small()
-	o.Seed = 0
-	r, err := Run(t.Context(), o)
-	require.NoError(t, err)
-	assert.Len(t, r.Rows, 12)
-	assert.Len(t, r.Memory, 1)
-	assert.Positive(t, r.Answers)
-	assert.Zero(t, r.Wrong)
-	assert.NotZero(t, r.Setup.Seed)
-}
-
 func TestWrongAnswer(t *testing.T) {
 	o := beside(t, "wrong")
 	var notes []string

@@ -99,32 +99,6 @@ func TestWhatCounts(t *testing.T) {
 	}
 }
 
-// After the end, and when nothing can be sent, a worker sleeps until an answer comes.
-func TestPatience(t *testing.T) {
-	const ms = int64(1e6)
-	for name, c := range map[string]struct {
-		now, arrivals int64
-		underWay      int
-		ns            int64
-		precise       bool
-	}{
-		"until the next one": {now: 100 * ms, arrivals: 105, underWay: 1, ns: 5*ms - awakeForAnswers, precise: true},
-		"awake":              {now: 100 * ms, arrivals: 100, underWay: 1, ns: 0, precise: true},
-		"all under way":      {now: 100 * ms, arrivals: 100, underWay: 2, ns: int64(tick)},
-		"after the end":      {now: 700 * ms, arrivals: 500, underWay: 1, ns: int64(tick)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := &worker{
-				stage: stage{end: 500 * ms, period: float64(ms), workers: 1},
-				now:   c.now, arrivals: c.arrivals, underWay: c.underWay,
-				conns: []*conn{{slots: make([]slot, 1)}, {slots: make([]slot, 1)}},
-			}
-			ns, precise := w.patience()
-			assert.Equal(t, []any{c.ns, c.precise}, []any{ns, precise})
-		})
-	}
-}
-
 // Where requests are counted out, those that a run which is cut short could not send
 // count up to that number.
 func TestUnsentOfCount(t *testing.T) {

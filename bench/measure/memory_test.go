@@ -15,10 +15,3 @@ func TestMemorySeesTheHeap(t *testing.T) {
 	assert.InDelta(t, size, after.heap-before.heap, 1<<20)
 	held[0]++ // alive until here
 }
-
-func TestMapped(t *testing.T) {
-	before := Memory{heap: 10, resident: 100, runtime: 50}
-	assert.EqualValues(t, 30, Memory{heap: 10, resident: 150, runtime: 70}.mapped(before))
-	assert.EqualValues(t, 35, Memory{heap: 15, resident: 150, runtime: 70}.Since(before))
-	assert.EqualValues(t, 0, Memory{heap: 15, resident: 110, runtime: 70}.mapped(before))
-}

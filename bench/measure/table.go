@@ -1,7 +1,6 @@
 package measure
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -14,9 +13,6 @@ type Report interface {
 	// WriteTable writes the report for people.
 	WriteTable(w io.Writer) error
 }
-
-// WriteJSON writes a report as one line of JSON.
-func WriteJSON(w io.Writer, report any) error { return json.NewEncoder(w).Encode(report) }
 
 // Table is a report for people: lines of a name and a value, and columns under heads. The
 // zero value is empty and ready.

@@ -14,13 +14,6 @@ import (
 // entries: more than they take, so that nothing is evicted.
 func HitlineBound(entries int) int { return max(1<<30, 128*entries) }
 
-// ConnectionLimit returns the environment variable that lets a server take this many
-// connections, and some more that control it. It takes fewer if its limit of open files
-// is lower.
-func ConnectionLimit(connections int) string {
-	return "HITLINE_LIMITS_MAX_CONNECTIONS=" + strconv.Itoa(max(4096, connections+64))
-}
-
 // Hitline returns the command that serves hitline on a free port of loopback, with
 // one full-attention group whose blocks have blockSize tokens (0: whatever more says),
 // and a bound in bytes on the memory backend; more are further arguments. Of the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"strings"
 	"testing"
@@ -228,33 +227,6 @@ func TestReplayBadTrace(t *testing.T) {
 	require.ErrorContains(t, err, "t.jsonl:1: 2097664 hash blocks; a lookup carries at most 2097152")
 }
 
-func TestOptions(t *testing.T) {
-	for want, change := range map[string]func(*Options){
-		"": func(o *Options) { o.BlockSize = 1 },
-		"a block size of 0 tokens; it must divide 512":    func(o *Options) { o.BlockSize = 0 },
-		"a block size of -16 tokens; it must divide 512":  func(o *Options) { o.BlockSize = -16 },
-		"a block size of 48 tokens; it must divide 512":   func(o *Options) { o.BlockSize = 48 },
-		"a block size of 1024 tokens; it must divide 512": func(o *Options) { o.BlockSize = 1024 },
-		"-1 requests; give 0 for all of them":             func(o *Options) { o.Requests = -1 },
-		"a timeout of 0s; it must be positive":            func(o *Options) { o.Timeout = 0 },
-		"a speed of -1; give 1 for the trace's own":       func(o *Options) { o.Speed = -1 },
-		"a speed of +Inf; give 1 for the trace's own":     func(o *Options) { o.Speed = math.Inf(1) },
-		"a speed of NaN; give 1 for the trace's own":      func(o *Options) { o.Speed = math.NaN() },
-	} {
-		o := options(t, traceOf(t, small))
-		change(&o)
-		_, countErr := o.CountRequests(t.Context())
-		_, err := Run(t.Context(), o, newFake(t))
-		assert.Equal(t, countErr, err)
-		if want == "" {
-			require.NoError(t, err)
-			continue
-		}
-		require.ErrorIs(t, err, measure.ErrOptions)
-		assert.ErrorContains(t, err, want)
-	}
-}
-
 // timed is a trace of four requests at 0, 100, 100 and 400 ms after the first.
 const timed = `{"timestamp":1000,"hash_ids":[1]}
 {"timestamp":1100,"hash_ids":[1,2]}
@@ -320,26 +292,6 @@ func TestReplaySpeedInterrupted(t *testing.T) {
 		require.ErrorIs(t, err, stopped)
 		assert.Equal(t, time.Minute, time.Since(start))
 		assert.EqualValues(t, 1, r.Requests)
-	})
-}
-
-// A speed that stretches the trace past all calendars waits, and does not overflow.
-func TestReplaySpeedTiny(t *testing.T) {
-	p := newPlayer(nil, Options{Speed: 1e-300})
-	assert.Greater(t, p.due(time.Millisecond).Sub(p.start), 50*365*24*time.Hour)
-}
-
-// Neither storing nor what happens between requests counts as time of a lookup.
-func TestReplayLatencyIsOfLookupsAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const wait = 20 * time.Millisecond
-		o := options(t, traceOf(t, small))
-		o.OnRequest = func(time.Duration) { time.Sleep(wait) } // stands for all that happens between lookups
-		f := newFake(t)
-		f.failStore = func(int) error { time.Sleep(wait); return nil }
-		r, err := Run(t.Context(), o, f)
-		require.NoError(t, err)
-		assert.Zero(t, r.MaxUs)
 	})
 }
 

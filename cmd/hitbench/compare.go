@@ -85,7 +85,6 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 func (f *compareFlags) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "`hashes` of a lookup, a list (with --vllm 16,1875, with --holders 512,8192)")
-	replaceList(flags, "hashes")
 	durationFlag(flags, &f.o.TimePerRival, 500*time.Millisecond, ": each rival at each number of hashes, about (with --vllm all sides of a row, 4s)")
 	entriesFlag(flags, &f.o.Entries, 0, "; --rotate needs 2 million (with --holders in all, 1 million)")
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds, over which figures are medians")
@@ -98,7 +97,6 @@ func (f *compareFlags) addFlags(flags *pflag.FlagSet) {
 	cli.FlagGroup(flags, "Rivals", func(group *pflag.FlagSet) {
 		group.StringVar(&f.release, "vllm", "", "`release` of vLLM whose own lookup is the only rival; its modules are fetched from PyPI, 1 MB")
 		group.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel `sizes`")
-		replaceList(group, "tp")
 		group.IntVar(&f.holders, "holders", 0, "`number` of engines for which indexes of routers are compared")
 		group.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure beside hitline, a list (default all that are here)")
 		hitlineFlag(group, &f.o.Hitline)

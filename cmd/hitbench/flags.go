@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -12,24 +11,6 @@ import (
 
 // The flags that several commands have. detail ends the text of the flag: what it means for the
 // command, and its default where that is not value; it begins with a comma, a semicolon or " (".
-
-// lastList is the list of a flag of which the last one given counts, as with flags of one value.
-type lastList struct {
-	pflag.Value
-	list pflag.SliceValue // the same
-}
-
-// Set replaces the list.
-func (l lastList) Set(text string) error { return l.list.Replace(strings.Split(text, ",")) }
-
-// replaceList has a flag's list replaced, not added to, where the flag is given again.
-func replaceList(flags *pflag.FlagSet, name string) {
-	f := flags.Lookup(name)
-	f.Value = lastList{f.Value, f.Value.(pflag.SliceValue)}
-	if f.DefValue == "[]" {
-		f.DefValue = "" // help would show an empty list
-	}
-}
 
 func durationFlag(flags *pflag.FlagSet, p *time.Duration, value time.Duration, detail string) {
 	cli.DurationVarP(flags, p, "duration", "d", value, "how long to measure"+detail)

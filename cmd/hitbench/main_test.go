@@ -278,24 +278,6 @@ func TestDialAddress(t *testing.T) {
 	}
 }
 
-func TestReplayInterrupted(t *testing.T) {
-	ctx, stop := context.WithCancel(t.Context())
-	s := &fakeServer{answer: func(call int, right uint32) (uint32, error) {
-		if call == 3 {
-			stop()
-			return 0, fmt.Errorf("%w: closed", client.ErrConnect)
-		}
-		return right, nil
-	}}
-	r := runWith(ctx, s, "replay", "--trace", excerpt, "--json")
-	assert.Equal(t, exitBad, r.code)
-	assert.Equal(t, "hitbench: interrupted\n", r.stderr)
-	got := report(t, r)
-	assert.EqualValues(t, 2, got.Requests)
-	assert.True(t, got.Partial)
-	assert.Zero(t, got.Refused)
-}
-
 func TestReplayReportCannotBeWritten(t *testing.T) {
 	var stderr bytes.Buffer
 	a := app{stdout: brokenWriter{}, stderr: &stderr, dial: (&fakeServer{}).dial}

@@ -77,7 +77,7 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.Int64VarP(&f.o.Requests, "requests", "n", 0, "`number` of requests to measure, each rate, instead of --duration")
 	cli.DurationVarP(flags, &f.o.Warmup, "warmup", "", time.Second, "time before that, not measured")
 	flags.Float64SliceVarP(&f.o.Rates, "rate", "r", nil, "requests a second over all connections, one or more `rates`; none: a closed loop")
-	replaceList(flags, "rate")
+	flags.Lookup("rate").DefValue = "" // help would show an empty list
 	flags.IntVar(&f.o.Hashes, "hashes", 64, "hashes of a lookup")
 	entriesFlag(flags, &f.o.Entries, 1_000_000, "")
 	hitShareFlag(flags, &f.o.HitShare, 0.9)
@@ -146,7 +146,7 @@ func (f *runFlags) startServer(ctx context.Context) (stop func(), err error) {
 		return nil, err
 	}
 	cmd := process.Hitline(path, 16, process.HitlineBound(2*f.o.Entries), "--backend", "memory")
-	cmd.Env = append(cmd.Env, process.ConnectionLimit(f.o.Connections))
+	cmd.Env = append(cmd.Env, fmt.Sprintf("HITLINE_LIMITS_MAX_CONNECTIONS=%d", max(4096, f.o.Connections+64))) // some control it
 	server, err := process.Start(ctx, cmd, process.Options{Cores: f.o.Placement.ServerCores(), Timeout: f.o.Timeout})
 	if err != nil {
 		return nil, err

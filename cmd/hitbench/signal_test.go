@@ -7,9 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -43,14 +41,4 @@ func TestSignals(t *testing.T) {
 		assert.Equal(t, exitBad, cmd.ProcessState.ExitCode(), "%v", signal)
 		assert.Equal(t, "hitbench: interrupted\n", stderr.String(), "%v", signal)
 	}
-}
-
-// A program that nohup(1) starts goes on when its terminal closes.
-func TestIgnoredHangup(t *testing.T) {
-	cmd, _ := startSilent(t, "nohup", os.Args[0])
-	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
-	time.Sleep(50 * time.Millisecond) // a hangup that is not ignored ends it before the next signal
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	_ = cmd.Wait()
-	assert.Equal(t, exitBad, cmd.ProcessState.ExitCode())
 }
