@@ -95,7 +95,7 @@ func newTraceReader(name string, file io.Reader) (*traceReader, error) {
 	if bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		plain, err = gzip.NewReader(buffered)
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrTrace, name, err)
 	}
 	lines := bufio.NewScanner(plain)
