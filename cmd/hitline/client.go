@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -34,9 +35,8 @@ type target struct {
 const connectionTopic = "connection"
 
 const connectionHelp = `These commands ask a server, with these flags: lookup, pools, ping, stat, plan,
-store, store-prompt, evict, reset; doctor with --pool; and holders, which asks
-router.listen over HTTP: --connect http://host:port, by default port 8557 of
-this machine.
+store, evict, reset; doctor with --pool; and holders, which asks router.listen
+over HTTP: --connect http://host:port, by default port 8557 of this machine.
 
 A variable is read if its flag is not given. HITLINE_ADDRESS has the address.
 Exit codes: 0 done, 1 refused or a bad answer, 2 wrong usage, 3 no connection.`
@@ -167,7 +167,9 @@ func (t *target) wrapError(ctx context.Context, err error) error {
 		return cli.WithClass(fmt.Errorf("%s: no connection within %v", t.connect, t.timeout), client.ErrConnect)
 	case errors.Is(err, client.ErrConnect):
 		return cli.WithClass(connectError(t.connect, err, "hitline serve starts one"), client.ErrConnect)
-	case errors.Is(err, client.ErrNoPool) && t.pool == "":
+	case errors.Is(err, client.ErrNoPool) && t.pool != "":
+		return cli.WithClass(fmt.Errorf("%s: the server has no pool %q for you; hitline pools lists them", t.connect, t.pool), client.ErrRefused)
+	case errors.Is(err, client.ErrNoPool):
 		return cli.WithClass(fmt.Errorf("%s: the server has no pool of its own; name one by --pool: hitline pools lists them", t.connect), client.ErrRefused)
 	}
 	return fmt.Errorf("%s: %w", t.connect, err)
@@ -176,6 +178,9 @@ func (t *target) wrapError(ctx context.Context, err error) error {
 // connectError words the error of a connection. start says how to start a server.
 func connectError(address string, err error, start string) error {
 	if errors.Is(err, io.EOF) {
+		if strings.HasPrefix(address, "tls://") || strings.HasPrefix(address, "https://") {
+			return fmt.Errorf("%s: the server closed the connection; if it has no TLS, give tcp:// or http://", address)
+		}
 		return fmt.Errorf("%s: the server closed the connection; if it has TLS, give tls:// or https://", address)
 	}
 	cause := err

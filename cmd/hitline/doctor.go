@@ -22,21 +22,19 @@ import (
 // doctorResult is what doctor prints: with --json as one line.
 type doctorResult struct {
 	*diagnosis.Report
-	Router *routerReport `json:"router,omitempty"` // nil: none is configured
-	Error  string        `json:"error,omitempty"`  // also the last line of standard error
-	Exit   int           `json:"exit"`
+	Error string `json:"error,omitempty"` // also the last line of standard error
+	Exit  int    `json:"exit"`
 }
 
 // newDoctorCmd returns the command that examines the configured store.
 func newDoctorCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Examine the configured store and router",
+		Short: "Examine the configured store",
 		Long: `doctor reads the configuration of serve, connects to the store that it names,
 and compares some of its keys with the configured pool. It changes nothing. With
 a prompt that an engine has stored it also says where the hit of each group
-ends, and why. With router.listen it asks the router which engines are stale,
-incomplete, or hash tokens otherwise than their model.
+ends, and why. What a router follows is in GET /services at router.listen.
 
 It exits with 1 if it finds a problem.`,
 		Example: "  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex",
@@ -75,10 +73,10 @@ It exits with 1 if it finds a problem.`,
 			}
 		} else if cmd.Flags().Changed("connect") {
 			return usagef("--connect is of no use without --pool")
-		} else if given := t.secure.Given(); given != "" && cfg.Router.Listen == nil {
-			return usagef("--%s is of no use without --pool or router.listen", given)
+		} else if given := t.secure.Given(); given != "" {
+			return usagef("--%s is of no use without --pool", given)
 		}
-		if !examinesStore(cfg) && (cfg.Router.Listen == nil || cmd.Flags().Changed("tokens")) {
+		if !cfg.ServesPool() {
 			return configError(errors.New("no pool is configured; give --pool and the name of one that a running server has, or configure pool"))
 		}
 		prompt, err := loadPrompt(cmd, *tokens, *file)
@@ -125,17 +123,12 @@ func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (diagnosis.Promp
 
 // doctor examines what cfg names and prints the report.
 func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, t *target, prompt diagnosis.Prompt) error {
-	result := doctorResult{Report: &diagnosis.Report{}}
-	var err error
-	if examinesStore(cfg) {
-		if result.Report, err = examineStore(ctx, cfg, prompt); result.Report == nil {
-			return err
-		}
+	report, err := examineStore(ctx, cfg, prompt)
+	if report == nil {
+		return err
 	}
+	result := doctorResult{Report: report}
 	result.Pool = t.pool
-	if cfg.Router.Listen != nil && err == nil {
-		err = result.addRouter(ctx, cfg, *t)
-	}
 	if n := len(result.Problems); err == nil && n > 0 {
 		err = fmt.Errorf("%d %s found", n, plural(n, "problem"))
 	}
@@ -147,13 +140,6 @@ func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, t *targ
 		return printErr
 	}
 	return err
-}
-
-// examinesStore reports whether there is a pool to examine: a server with a router alone has its default pool in memory,
-// which nobody asks.
-func examinesStore(cfg *config.Config) bool {
-	isRouterAlone := cfg.Router.Listen != nil && !cfg.HasPool() && cfg.Backend.Name() == "memory"
-	return cfg.ServesPool() && !isRouterAlone
 }
 
 // examineStore examines the store of cfg. Without a report the configuration is wrong.
@@ -175,17 +161,6 @@ func examineStore(ctx context.Context, cfg *config.Config, prompt diagnosis.Prom
 		err = cli.WithClass(err, client.ErrConnect)
 	}
 	return report, err
-}
-
-// addRouter asks the router of the running server. t has the flags of the connection.
-func (r *doctorResult) addRouter(ctx context.Context, cfg *config.Config, t target) (err error) {
-	if t.connect, err = httpURL(cfg.Router.Listen.Address); err != nil {
-		return configError(cfg.Blame("router.listen", err))
-	}
-	if r.Router, err = examineRouter(ctx, &t); err == nil {
-		r.Notes, r.Problems = append(r.Notes, r.Router.notes...), append(r.Problems, r.Router.problems...)
-	}
-	return err
 }
 
 // plural returns word, with an s unless n is 1.
@@ -230,9 +205,6 @@ func (r *doctorResult) String() string {
 	}
 	if more := r.GroupRanks - len(r.Patterns); more > 0 {
 		row("", "and %d more", more)
-	}
-	if r.Router != nil {
-		row("router", "%v", r.Router)
 	}
 	for _, note := range r.Notes {
 		row("note", "%s", note)

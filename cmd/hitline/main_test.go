@@ -64,7 +64,6 @@ func TestUsageErrors(t *testing.T) {
 		{"lookup --hashes-file -", "--tokens is required", "hitline lookup"},
 		{"lookup --tokens 1", "--hashes-file is required", "hitline lookup"},
 		{"lookup", "--tokens and --hashes-file are required", "hitline lookup"},
-		{"store-prompt", "--tokens and --hashes-file are required", "hitline store-prompt"},
 		{"lookup --tokens 4294967296", `invalid argument "4294967296" for "--tokens" flag: the number is out of range`, "hitline lookup"},
 		{"store", "--hashes-file is required", "hitline store"},
 		{"store --group 65536", `invalid argument "65536" for "--group" flag: the number is out of range`, "hitline store"},

@@ -23,6 +23,7 @@ func TestPools(t *testing.T) {
 	ask := func(line string) result {
 		return hitline(t, hashes, append(strings.Fields(line), "--connect", s.address)...)
 	}
+	assert.Contains(t, s.log.String(), "the index is empty: every lookup is a hit of 0 until")
 	require.Equal(t, exitDone, ask("store --hashes-file -").code)
 	for tp := range 2 {
 		got := ask("store --pool big --hashes-file - --tp-rank " + string(rune('0'+tp)))
@@ -38,7 +39,7 @@ func TestPools(t *testing.T) {
 	assert.Regexp(t, `(?m)^pools +2$`, got.stdout)
 	got = ask("lookup --pool nobody --tokens 128 --hashes-file -")
 	assert.Equal(t, exitFailed, got.code)
-	assert.Contains(t, got.stderr, `no pool of this name: "nobody"`)
+	assert.Contains(t, got.stderr, `the server has no pool "nobody" for you; hitline pools lists them`)
 	require.Equal(t, exitDone, ask("reset --yes --pool big").code)
 	assert.Equal(t, result{exitDone, "128\n", ""}, ask("lookup --tokens 128 --hashes-file -"))
 }

@@ -298,6 +298,7 @@ func (r *running) run(ctx context.Context) error {
 	}
 	routerSrv.loaded.Store(true)
 	logAccess(r.listeners, r.logger)
+	r.logEmptyIndex(saver)
 	r.logger.Info("ready", append(r.poolAttrs(srv.Addrs()), readyAttrs...)...)
 
 	reloads := newReloader(r, srv)
@@ -308,6 +309,16 @@ func (r *running) run(ctx context.Context) error {
 		defer saver.Stop()
 	}
 	return wait(ctx, startedServer{srv, routerSrv.httpServer, saver}, signals, reloads.drainTimeout, r.logger)
+}
+
+// logEmptyIndex says that nothing is found yet, if a pool is over memory and was not loaded: who starts a server for an
+// engine may wonder why no lookup hits.
+func (r *running) logEmptyIndex(saver *snapshot.Saver) {
+	isRouterAlone := r.cfg.Router.IsServed() && !r.cfg.HasPool()
+	if r.store != nil || isRouterAlone || saver != nil && saver.Status().LoadedEntries > 0 {
+		return
+	}
+	r.logger.Info("the index is empty: every lookup is a hit of 0 until clients store blocks; for what engines keep in a store, configure backend.mooncake or backend.redis")
 }
 
 // load loads what must be known before the server is ready: the snapshot, and what a peer of the router holds.
