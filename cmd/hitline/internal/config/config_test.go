@@ -181,7 +181,7 @@ func TestFileErrors(t *testing.T) {
 		{"metrics scheme", "loops: 1\nmetrics: http://127.0.0.1:9557\n", `c.yaml:2:10: metrics: "http://127.0.0.1:9557" has a scheme; write host:port, such as 127.0.0.1:9557`},
 		{"pprof alone", "pprof: true\n", `c.yaml:1:8: pprof: needs metrics, the address that it is served at, such as 127.0.0.1:9557`},
 		{"metrics port", "metrics: 127.0.0.1\n", `c.yaml:1:10: metrics: "127.0.0.1": missing port in address; write host:port, an IPv6 address in brackets`},
-		{"metrics taken", "metrics: 127.0.0.1:7557\n", `c.yaml:1:10: metrics: "127.0.0.1:7557" is also in listen; HTTP needs a port of its own`},
+		{"metrics taken", "metrics: 127.0.0.1:7557\n", `c.yaml:1:10: metrics: "127.0.0.1:7557" is the address of listen[0], too; give each its own`},
 
 		{"a release by its date", "pool: {vllm: 2026-06-20}\n", `c.yaml:1:14: pool.vllm: unknown vLLM release "2026-06-20", known are 0.24.0, 0.25.0, 0.25.1, 0.26.0, 0.27.0, 0.27.1, 0.28.0, 0.29.0, 0.30.0, 0.31.0, 0.32.0, 0.33.0; allow_unknown_vllm serves newer ones by the rules of 0.33.0`},
 		{"cross attention", "pool:\n  groups:\n    - kind: cross_attention\n      block_size: 16\n", `c.yaml:3:13: pool.groups[0].kind: coordinator: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool`},
@@ -196,16 +196,16 @@ func TestFileErrors(t *testing.T) {
 func TestListenErrors(t *testing.T) {
 	for _, test := range []struct{ list, want string }{
 		{`[]`, `c.yaml:1:1: listen: no address; give one such as tcp://127.0.0.1:7557`},
-		{`["tcp://a:1", "a:1"]`, `c.yaml:1:23: listen[1]: "a:1" is the same address as "tcp://a:1" before it; remove one`},
+		{`["tcp://a:1", "a:1"]`, `c.yaml:1:23: listen[1]: "a:1" is the address of listen[0], too; give each its own`},
 		{`["/run/x"]`, `c.yaml:1:10: listen[0]: "/run/x" has no scheme; write ipc:///path for a unix socket`},
 		{`["ipc://run/x"]`, `c.yaml:1:10: listen[0]: "ipc://run/x": not the absolute path of a socket; write ipc:///path or ipc://@name`},
 		{`["ipc://@"]`, `c.yaml:1:10: listen[0]: "ipc://@": no name behind the @`},
-		{`["ipc:///run/a", "ipc:///run//a"]`, `c.yaml:1:26: listen[1]: "ipc:///run//a" is the same address as "ipc:///run/a" before it; remove one`},
+		{`["ipc:///run/a", "ipc:///run//a"]`, `c.yaml:1:26: listen[1]: "ipc:///run//a" is the address of listen[0], too; give each its own`},
 		{`["udp://a:1"]`, `c.yaml:1:10: listen[0]: "udp://a:1": unknown scheme "udp"; use tcp://host:port, tls://host:port or ipc:///path`},
 		{`["tcp://a"]`, `c.yaml:1:10: listen[0]: "tcp://a": missing port in address; write tcp://host:port, an IPv6 address in brackets`},
 		{`["tcp://:7557"]`, `c.yaml:1:10: listen[0]: "tcp://:7557" has no host; for all interfaces write 0.0.0.0 or [::]`},
 		{`["tcp://a b:1"]`, `c.yaml:1:10: listen[0]: "tcp://a b:1": "a b" is not a host name or an IP address`},
-		{`["tcp://[::1]:1", "tcp://[0::1]:1"]`, `c.yaml:1:27: listen[1]: "tcp://[0::1]:1" is the same address as "tcp://[::1]:1" before it; remove one`},
+		{`["tcp://[::1]:1", "tcp://[0::1]:1"]`, `c.yaml:1:27: listen[1]: "tcp://[0::1]:1" is the address of listen[0], too; give each its own`},
 		{`[tcp://a:1, [b]]`, `c.yaml:1:21: listen[1]: a list where fields are expected: address, allow, tokens, tls`},
 	} {
 		t.Run(test.list, func(t *testing.T) { assert.Equal(t, test.want, fails(t, "listen: "+test.list+"\n")) })

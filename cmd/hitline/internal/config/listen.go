@@ -119,36 +119,6 @@ func (l Listener) MarshalYAML() (any, error) {
 	return fields(l), nil
 }
 
-// checkListen checks every entry, and that there is one.
-func (c *Config) checkListen() error {
-	if len(c.Listen) == 0 {
-		return c.wrong("listen", "no address; give one such as tcp://127.0.0.1:7557")
-	}
-	seen := map[address.Address]string{}
-	for i := range c.Listen {
-		l, path := &c.Listen[i], listenPath(i)
-		at := path
-		if c.isSet(path + ".address") {
-			at += ".address"
-		}
-		if l.Address == "" && at == path && c.origins[path].line > 0 {
-			return c.wrong(path+".address", "is missing; give one such as tcp://127.0.0.1:7557")
-		}
-		a, err := address.Parse(l.Address)
-		if err != nil {
-			return c.wrong(at, "%v", err)
-		}
-		if before, twice := seen[a.Socket()]; twice {
-			return c.wrong(at, "%q is the same address as %q before it; remove one", l.Address, before)
-		}
-		seen[a.Socket()] = l.Address
-		if err := c.checkListener(l, path); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func listenPath(i int) string { return fmt.Sprintf("listen[%d]", i) }
 
 // pathOf returns the path of a listener of c.
@@ -161,15 +131,14 @@ func (c *Config) pathOf(l *Listener) string {
 	return routerListenPath
 }
 
-// checkListener refuses fields of an entry that contradict each other.
-func (c *Config) checkListener(l *Listener, path string) error {
+// checkListener refuses fields of an entry that contradict each other. a is its address.
+func (c *Config) checkListener(l *Listener, a address.Address, path string) error {
 	if i := l.Allow.unknown(); i >= 0 {
 		return c.wrong(fmt.Sprintf("%s.allow[%d]", path, i), "%s", unknownRequest)
 	}
 	if err := c.notEmpty(path+".tokens", l.Tokens); err != nil {
 		return err
 	}
-	a, _ := address.Parse(l.Address)
 	switch {
 	case a.TLS && l.TLS == nil:
 		return c.wrong(path, "%q needs tls: {cert: FILE, key: FILE} in the YAML file", l.Address)

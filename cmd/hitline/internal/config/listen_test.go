@@ -41,7 +41,7 @@ func TestListenerErrors(t *testing.T) {
 		{"listen:\n  - address:\n", `c.yaml:2:14: listen[0].address: has no value; leave the field out for its default`},
 		{"listen:\n  - address: a\n", `c.yaml:2:14: listen[0].address: "a": missing port in address; write tcp://host:port, an IPv6 address in brackets`},
 		{"listen:\n  -\n", `c.yaml:2:5: listen[0]: has no value; leave the field out for its default`},
-		{"listen: [tcp://a:1, {address: \"tls://a:1\", tls: {cert: c, key: k}}]\n", `c.yaml:1:31: listen[1].address: "tls://a:1" is the same address as "tcp://a:1" before it; remove one`},
+		{"listen: [tcp://a:1, {address: \"tls://a:1\", tls: {cert: c, key: k}}]\n", `c.yaml:1:31: listen[1].address: "tls://a:1" is the address of listen[0], too; give each its own`},
 		{"listen:\n  - address: tcp://a:1\n    allow: everything\n", `c.yaml:3:12: listen[0].allow: must be all, or a list such as [lookup, ping]`},
 		{"listen:\n  - address: tcp://a:1\n    allow:\n", `c.yaml:3:12: listen[0].allow: has no value; leave the field out for its default`},
 		{"listen:\n  - address: tcp://a:1\n    allow: [lookup, load_mask]\n", `c.yaml:3:21: listen[0].allow[1]: ` + requests},
@@ -53,7 +53,7 @@ func TestListenerErrors(t *testing.T) {
 		{"listen:\n  - address: tls://a:1\n    tls: {}\n", `c.yaml:3:5: listen[0].tls.cert: is missing; TLS needs cert and key`},
 		{"listen:\n  - address: tls://a:1\n    tls: {cert: c}\n", `c.yaml:3:5: listen[0].tls.key: is missing; TLS needs cert and key`},
 		{"listen:\n  - address: tls://a:1\n    tls: {cert: c, key: k, client_ca: ''}\n", `c.yaml:3:39: listen[0].tls.client_ca: is empty; give the path of a file, or leave it out`},
-		{"listen: [{address: \"tls://127.0.0.1:1\", tls: {cert: c, key: k}}]\nmetrics: 127.0.0.1:1\n", `c.yaml:2:10: metrics: "127.0.0.1:1" is also in listen; HTTP needs a port of its own`},
+		{"listen: [{address: \"tls://127.0.0.1:1\", tls: {cert: c, key: k}}]\nmetrics: 127.0.0.1:1\n", `c.yaml:2:10: metrics: "127.0.0.1:1" is the address of listen[0].address, too; give each its own`},
 	} {
 		t.Run(test.text, func(t *testing.T) { assert.Equal(t, test.want, fails(t, test.text)) })
 	}

@@ -45,7 +45,7 @@ func Load(src Source) (*Config, error) {
 // validate checks what c says as a whole and fills in the pool's defaults.
 func (c *Config) validate() error {
 	settings := func() error { return c.checkSettings(fieldsOf(c), "", "") }
-	for _, check := range []func() error{c.checkListen, c.checkMetrics, settings, c.checkBackend, c.checkPool, c.checkRouter, c.checkHTTPHosts} {
+	for _, check := range []func() error{c.checkAddresses, settings, c.checkBackend, c.checkPool, c.checkRouter, c.checkHTTPHosts} {
 		if err := check(); err != nil {
 			return err
 		}

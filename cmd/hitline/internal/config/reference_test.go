@@ -71,25 +71,38 @@ func referenceText(t *testing.T) string {
 		}
 		text.WriteString("field|default|what\n---|---|---\n")
 		for _, s := range section.settings {
-			unset := s.unset
-			if value, ok := values[join(section.path, s.name)]; ok && unset == "" && !isSection(value.Type()) {
+			unset, of := s.unset, reflect.TypeFor[int64]()
+			value, ok := values[join(section.path, s.name)]
+			if ok {
+				of = value.Type()
+			}
+			if ok && unset == "" && !isSection(of) {
 				text, err := yaml.MarshalWithOptions(value.Interface(), yaml.CustomMarshaler(quoted))
 				require.NoError(t, err)
-				unset = "`" + strings.Replace(strings.TrimSpace(string(text)), "m0s", "m", 1) + "`"
+				unset = "`" + strings.Trim(strings.Replace(string(text), "m0s", "m", 1), "\n") + "`"
 			}
-			fmt.Fprintf(&text, "`%s`|%s|%s\n", s.name, unset, s.what+s.allowed.suffix())
+			suffix := s.allowed.suffix(of)
+			if strings.HasPrefix(section.path, "router.models") {
+				suffix = "" // those of router
+			}
+			fmt.Fprintf(&text, "`%s`|%s|%s\n", s.name, unset, s.what+suffix)
 		}
 	}
 	return text.String()
 }
 
-// suffix returns bounds and words as the page has them.
-func (a allowed) suffix() string {
+// suffix returns bounds and words as the page has them. of is the type of the value.
+func (a allowed) suffix(of reflect.Type) string {
+	text := func(n int64) string {
+		return strings.Replace(fmt.Sprint(reflect.ValueOf(n).Convert(of)), "h0m0s", "h", 1)
+	}
 	switch {
 	case a.words != nil:
 		return " (`" + strings.Join(a.words, "`, `") + "`)"
-	case a.max > 0 && a.max < 1<<20:
-		return fmt.Sprintf(" (%d to %d)", a.min, a.max)
+	case a.max > 0:
+		return " (" + text(a.min) + " to " + text(a.max) + ")"
+	case a.min > 1:
+		return " (at least " + text(a.min) + ")"
 	}
 	return ""
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hitline/hitline/cmd/internal/address"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/events"
@@ -76,7 +75,7 @@ func (m *RouterModel) setShort(s scalar) error {
 // checkRouter checks the section and fills in its defaults.
 func (c *Config) checkRouter() error {
 	f := &c.Router
-	for _, check := range []func() error{c.checkRouterListen, c.checkRouterModels, c.checkRouterSources, c.checkRouterPeers} {
+	for _, check := range []func() error{c.checkRouterModels, c.checkRouterSources, c.checkRouterPeers} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -110,48 +109,7 @@ func (f *Router) Config(pool func(m *RouterModel) router.Pool) router.Config {
 	return cfg
 }
 
-// checkRouterListen checks the address of HTTP. An empty one is none.
-func (c *Config) checkRouterListen() error {
-	f := &c.Router
-	switch {
-	case f.Listen == nil:
-		return nil
-	case reflect.DeepEqual(*f.Listen, Listener{}):
-		f.Listen = nil
-		return nil
-	case f.Listen.Address == "":
-		return c.wrong(routerListenPath+".address", "is missing; give one such as 127.0.0.1:8557")
-	}
-	at := routerListenPath
-	if c.isSet(at + ".address") {
-		at += ".address"
-	}
-	a, err := address.Parse(f.Listen.Address)
-	switch {
-	case err != nil:
-		return c.wrong(at, "%v", err)
-	case a.Path != "":
-		return c.wrong(at, "%q: HTTP is served over TCP alone; write tcp://host:port or tls://host:port", f.Listen.Address)
-	}
-	others := append(c.addresses(), metricsScheme+c.Metrics)
-	for _, other := range others {
-		if b, err := address.Parse(other); err == nil && a.Socket() == b.Socket() && a.Port != 0 {
-			return c.wrong(at, "%q is also in listen or metrics; it needs a port of its own", f.Listen.Address)
-		}
-	}
-	return c.checkListener(f.Listen, routerListenPath)
-}
-
 const routerListenPath = "router.listen"
-
-// addresses returns those of listen.
-func (c *Config) addresses() []string {
-	list := make([]string, len(c.Listen))
-	for i := range c.Listen {
-		list[i] = c.Listen[i].Address
-	}
-	return list
-}
 
 // checkRouterSources checks the models together and the sources, and fills in the sources' defaults.
 func (c *Config) checkRouterSources() error {

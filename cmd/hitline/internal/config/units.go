@@ -46,8 +46,13 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes what String does.
-func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+// MarshalYAML returns what String does, a number without a unit as a number.
+func (s Size) MarshalYAML() (any, error) {
+	if text := s.String(); strings.HasSuffix(text, "B") {
+		return text, nil
+	}
+	return int64(s), nil
+}
 
 // String returns the size with the largest power of 1024 that divides it.
 func (s Size) String() string {

@@ -41,7 +41,7 @@ func (c *Config) YAML() ([]byte, error) {
 }
 
 // harmless matches strings that need no quotes anywhere.
-var harmless = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$|^t(cp|ls)://[A-Za-z0-9_.:-]+$|^ipc:///[A-Za-z0-9_./-]+$`)
+var harmless = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$|^[0-9]+[KMGT]iB$|^t(cp|ls)://[A-Za-z0-9_.:-]+$|^ipc:///[A-Za-z0-9_./-]+$`)
 
 // quoted writes a string. The library's own quoting leaves some control
 // characters bare, which then read as nothing.
