@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -83,31 +82,6 @@ func TestMaskRuns(t *testing.T) {
 			assert.False(t, tc.mask.At(tc.mask.Len()))
 		})
 	}
-}
-
-func TestMasksDoNotAllocate(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	c := must(t, Pool{VLLM: "0.33.0", HashBlockSize: 16, RetentionInterval: retain(128), Groups: []Group{
-		full(64), eagle(window(16, 40)), {Kind: SlidingWindowMLA, BlockSize: 16, SlidingWindow: 17, BoundedReplay: true}, mamba(32),
-	}})
-	var s Scratch
-	var masks []Mask
-	all := func() {
-		masks = masks[:0]
-		masks, _ = c.AppendLoadMask(masks, 1024, 64, &s)
-		masks, _ = c.AppendStoreMask(masks, 1024, 100, 900)
-		masks, _ = c.AppendLookupMask(masks, 1024)
-		masks = c.AppendEmptyMasks(masks)
-	}
-	all()
-	assert.Zero(t, testing.AllocsPerRun(20, all))
-	want := func(list []Mask, err error) []Mask {
-		require.NoError(t, err)
-		return list
-	}
-	assert.Equal(t, slices.Concat(want(c.LoadMask(1024, 64)), want(c.StoreMask(1024, 100, 900)), want(c.LookupMask(1024)), make([]Mask, 4)), masks)
 }
 
 func TestStoreGroup(t *testing.T) {

@@ -22,32 +22,26 @@ const NoPrompt = -1
 // is not 0 before 0.25.0. Before 0.25.0 it also fails if alignedLen is negative and some mask
 // is not the sentinel.
 func (c *Coordinator) StoreMask(alignedLen, startToken, promptTokens int64) ([]Mask, error) {
-	return c.AppendStoreMask(nil, alignedLen, startToken, promptTokens)
-}
-
-// AppendStoreMask is StoreMask that appends the masks to dst.
-func (c *Coordinator) AppendStoreMask(dst []Mask, alignedLen, startToken, promptTokens int64) ([]Mask, error) {
 	if err := c.checkAligned(alignedLen); err != nil {
-		return dst, err
+		return nil, err
 	}
 	if startToken != 0 && !c.rules.startToken {
-		return dst, requesterror.New(ErrPrecondition, "start_token is %d, want 0: vLLM before 0.25.0 has no other", startToken)
+		return nil, requesterror.New(ErrPrecondition, "start_token is %d, want 0: vLLM before 0.25.0 has no other", startToken)
 	}
-	dst, masks := c.appendDropped(dst, c.pool.RetentionInterval, promptTokens)
+	masks := c.droppedMasks(c.pool.RetentionInterval, promptTokens)
 	for g := range c.groups {
 		masks[c.groups[g].poolGroup] = c.storePattern(g, promptTokens)
 	}
-	return dst, c.boundMasks(masks, alignedLen, startToken)
+	return masks, c.boundMasks(masks, alignedLen, startToken)
 }
 
-// appendDropped appends a mask for each element of Pool.Groups, as if none were kept in the
-// store. masks are those appended.
-func (c *Coordinator) appendDropped(dst []Mask, interval *int, promptTokens int64) (appended, masks []Mask) {
-	first := len(dst)
-	for i := range c.pool.Groups {
-		dst = append(dst, c.droppedPattern(i, interval, promptTokens))
+// droppedMasks returns a mask for each element of Pool.Groups, as if none were kept in the store.
+func (c *Coordinator) droppedMasks(interval *int, promptTokens int64) []Mask {
+	masks := make([]Mask, len(c.pool.Groups))
+	for i := range masks {
+		masks[i] = c.droppedPattern(i, interval, promptTokens)
 	}
-	return dst, dst[first:]
+	return masks
 }
 
 // boundMasks bounds masks without a length to the whole chunks from startToken to
@@ -81,19 +75,14 @@ func (c *Coordinator) WithRetentionInterval(interval *int) (*Coordinator, error)
 // checks: those that StoreMask keeps without a retention interval. alignedLen is as for
 // StoreMask. (Reference: the coordinator's lookup_mask.)
 func (c *Coordinator) LookupMask(alignedLen int64) ([]Mask, error) {
-	return c.AppendLookupMask(nil, alignedLen)
-}
-
-// AppendLookupMask is LookupMask that appends the masks to dst.
-func (c *Coordinator) AppendLookupMask(dst []Mask, alignedLen int64) ([]Mask, error) {
 	if err := c.checkAligned(alignedLen); err != nil {
-		return dst, err
+		return nil, err
 	}
-	dst, masks := c.appendDropped(dst, nil, NoPrompt)
+	masks := c.droppedMasks(nil, NoPrompt)
 	for g := range c.groups {
 		masks[c.groups[g].poolGroup] = c.groups[g].keyMask
 	}
-	return dst, c.boundMasks(masks, alignedLen, 0)
+	return masks, c.boundMasks(masks, alignedLen, 0)
 }
 
 // KeyMask returns the positions of group g whose keys a lookup checks, as the rule of
@@ -111,28 +100,19 @@ func (c *Coordinator) KeyMask(g int) Mask {
 // block again. No mask is the sentinel. The errors, and a negative tokenLen, are as for
 // FindHit. (Reference: the coordinator's load_mask.)
 func (c *Coordinator) LoadMask(tokenLen int64, numHashes int) ([]Mask, error) {
-	return c.AppendLoadMask(nil, tokenLen, numHashes, new(Scratch))
-}
-
-// AppendLoadMask is LoadMask that appends the masks to dst. Tail boundaries in s stay valid.
-func (c *Coordinator) AppendLoadMask(dst []Mask, tokenLen int64, numHashes int, s *Scratch) ([]Mask, error) {
-	p := Presence{NumHashes: numHashes, Everything: true}
+	p, s := Presence{NumHashes: numHashes, Everything: true}, new(Scratch)
 	if _, err := c.FindHit(&p, tokenLen, false, s); err != nil {
-		return dst, err
+		return nil, err
 	}
-	first := len(dst)
-	dst = c.AppendEmptyMasks(dst) // of dropped groups: empty
+	masks := c.EmptyMasks() // of dropped groups: empty
 	for g := range c.groups {
-		dst[first+c.groups[g].poolGroup] = s.Mask(g)
+		masks[c.groups[g].poolGroup] = s.Mask(g)
 	}
-	return dst, nil
+	return masks, nil
 }
 
-// AppendEmptyMasks appends an empty mask for each element of Pool.Groups: the load masks of
-// no tokens.
-func (c *Coordinator) AppendEmptyMasks(dst []Mask) []Mask {
-	return append(dst, make([]Mask, len(c.pool.Groups))...)
-}
+// EmptyMasks returns an empty mask for each element of Pool.Groups: the load masks of no tokens.
+func (c *Coordinator) EmptyMasks() []Mask { return make([]Mask, len(c.pool.Groups)) }
 
 // lookupPattern returns the lookup mask of group g without an end.
 func (c *Coordinator) lookupPattern(g int) Mask {

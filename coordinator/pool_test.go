@@ -156,7 +156,6 @@ func TestIntrospection(t *testing.T) {
 	assert.False(t, c.FineGrained())
 	assert.Equal(t, []int{1, 4}, []int{c.Stride(0), c.Stride(1)})
 	assert.Equal(t, 4, c.KeyStride(1))
-	assert.Equal(t, []int{1, 0, 1}, []int{c.AttentionGroup(0), c.AttentionGroup(1), c.AttentionGroup(2)}, "full first")
 	assert.Equal(t, []bool{true, false, true}, []bool{c.IsEagle(0), c.IsEagle(1), c.IsEagle(2)}, "one flag counts for equal specs")
 	assert.Equal(t, 3, c.Positions(1, 96, 15))
 	assert.Equal(t, 2, c.Positions(1, 64, 15))
@@ -166,11 +165,6 @@ func TestIntrospection(t *testing.T) {
 	assert.Equal(t, int64(8), c.Alignment())
 	assert.Equal(t, []int{4, 1}, []int{c.Stride(0), c.KeyStride(0)})
 	assert.True(t, c.KeyMask(1).IsAll())
-
-	none := mamba(16)
-	none.MambaCacheMode = "none"
-	c = must(t, Pool{Groups: []Group{mamba(16), none, align(mamba(16))}})
-	assert.Equal(t, []int{0, 0, 1}, []int{c.AttentionGroup(0), c.AttentionGroup(1), c.AttentionGroup(2)}, "none is the default mode")
 }
 
 // The groups of a pool are copies, also what they point to.

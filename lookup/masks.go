@@ -90,7 +90,7 @@ func (s *Service) plan(ctx context.Context, numTokens int64, hashes coordinator.
 // loadMasks returns the load masks of the hit of a prompt, from the start of its hashes on.
 func (s *Service) loadMasks(hashes coordinator.Hashes, hit api.Hit) ([]coordinator.Mask, error) {
 	if hit.Tokens <= hashes.Start() { // there is nothing to load
-		return s.coord.AppendEmptyMasks(nil), nil
+		return s.coord.EmptyMasks(), nil
 	}
 	masks, err := s.coord.LoadMask(hit.Tokens, s.coord.NumHashes(hashes))
 	for i := range masks {

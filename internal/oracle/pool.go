@@ -60,14 +60,6 @@ type Pool struct {
 	// on. 0 means none.
 	CacheHitAlignmentTokens int `json:"cache_hit_alignment_tokens,omitempty"`
 
-	// Options of the key namespace, from 0.30.0 on.
-
-	StoreTPSize             *int   `json:"store_tp_size,omitempty"` // nil: not given
-	EnableStoreTPLCM        bool   `json:"enable_store_tp_lcm,omitempty"`
-	PrefillTPSizes          []int  `json:"prefill_tp_sizes,omitempty"`
-	EnableCrossLayersBlocks bool   `json:"enable_cross_layers_blocks,omitempty"`
-	KVCacheLayout           string `json:"kv_cache_layout,omitempty"` // "": LBHNC
-
 	ranks map[int][]Rank // by group, see SetRanks
 }
 

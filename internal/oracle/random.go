@@ -35,9 +35,6 @@ func RandomPool(r *rand.Rand) Pool {
 	}
 	p.setSchedulerBlock(factor)
 	p.setRanks(r)
-	if p.since("0.30.0") && r.IntN(3) == 0 {
-		p.setStoreTP(r)
-	}
 	if p.since("0.27.0") && r.IntN(40) == 0 {
 		p.makeCapacityOnly()
 	}
@@ -87,29 +84,6 @@ func (p *Pool) setRanks(r *rand.Rand) {
 	if (single || p.since("0.29.0")) && r.IntN(2) == 0 {
 		p.DCPSize = p.TPSize
 	}
-}
-
-// setStoreTP sets options of the key namespace. Some are not valid. Half of the pools have
-// the group that keys can be sharded for.
-func (p *Pool) setStoreTP(r *rand.Rand) {
-	if r.IntN(2) == 0 {
-		p.Groups = []Group{{Kind: "full_attention", BlockSize: p.HashBlockSize * (1 + r.IntN(2)), Uniform: r.IntN(6) == 0}}
-		p.setSchedulerBlock(1 + r.IntN(2))
-		p.CacheHitAlignmentTokens = 0
-		p.PCPSize, p.DCPSize = 1, 1
-		p.NumKVHead = []int{1, 4, 8}[r.IntN(3)]
-	}
-	if r.IntN(3) == 0 {
-		p.EnableStoreTPLCM = true
-		for range r.IntN(3) {
-			p.PrefillTPSizes = append(p.PrefillTPSizes, []int{1, 2, 3, 4}[r.IntN(4)])
-		}
-	} else {
-		size := p.TPSize * (1 + r.IntN(3))
-		p.StoreTPSize = &size
-	}
-	p.EnableCrossLayersBlocks = r.IntN(10) == 0
-	p.KVCacheLayout = []string{"", "LBHNC", "LBNHC", "LBNHC", "BLHNC"}[r.IntN(5)]
 }
 
 // makeCapacityOnly turns lookups off. The groups do not matter then: the pool gets one.

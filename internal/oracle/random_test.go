@@ -28,7 +28,7 @@ func TestRandomPools(t *testing.T) {
 		"rswa": "0.25.0", "pcp": "0.25.0", "dcp": "0.25.0",
 		"capacity": "0.27.0", "fine-grained": "0.27.0", "extra": "0.28.0",
 		"untransferred": "0.29.0", "later boundary": "0.29.0",
-		"scratch": "0.30.0", "bounded": "0.30.0", "store_tp": "0.30.0", "fine-grained window": "0.30.0",
+		"scratch": "0.30.0", "bounded": "0.30.0", "fine-grained window": "0.30.0",
 	} {
 		p := Pool{}
 		for _, p.Release = range releases {
@@ -63,7 +63,6 @@ func (p *Pool) features() []string {
 	add("dcp", p.DCPSize > 1)
 	add("capacity", p.CapacityOnly)
 	add("fine-grained", p.fineGrained())
-	add("store_tp", p.StoreTPSize != nil || p.EnableStoreTPLCM)
 	return list
 }
 
