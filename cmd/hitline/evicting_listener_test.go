@@ -7,14 +7,12 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/lookuptest"
-	"github.com/hitline/hitline/lookup/server"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -233,79 +231,4 @@ func TestShutdownBesideSilentConnections(t *testing.T) {
 		assert.Equal(t, 200, slow.status())
 		assert.NoError(t, <-ended)
 	})
-}
-
-// A peer that holds as many connections as are allowed and sends a byte a second, dialing anew when
-// one is closed, delays no other client.
-func TestAnswersBesideSlowPeer(t *testing.T) {
-	for name, begin := range map[string]string{"a header": "GET /health", "a second header": "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\nGET /", "a body": "POST /query HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n"} {
-		t.Run(name, func(t *testing.T) {
-			o := startWithMetrics(t, "router: {listen: 127.0.0.1:0, models: [{name: m, block_size: 16}]}\n")
-			for address, paths := range map[string][]string{o.metrics: {"/readyz", "/metrics"}, o.router: {"/ready"}} {
-				maxConns := maxMetricsConns
-				if address == o.router {
-					maxConns = httpConns(maxRouterConns, server.OpenFileLimit())
-				}
-				stop := holdConnections(t, address, maxConns, begin)
-				client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
-				for _, path := range paths {
-					fastest := time.Minute // of several: on a busy machine a request may come too late for minConnAge
-					for range 5 {
-						started := time.Now()
-						reply, err := client.Get("http://" + address + path)
-						if err != nil {
-							continue
-						}
-						_, _ = io.Copy(io.Discard, reply.Body)
-						reply.Body.Close()
-						assert.Equal(t, http.StatusOK, reply.StatusCode, path)
-						fastest = min(fastest, time.Since(started))
-					}
-					assert.Less(t, fastest, time.Second, path)
-				}
-				stop()
-			}
-		})
-	}
-}
-
-// holdConnections holds n connections until stop is called. Each begins with a text, then sends a byte a second, and
-// is dialed anew when it is closed.
-func holdConnections(t *testing.T, address string, n int, begin string) (stop func()) {
-	t.Helper()
-	done := make(chan struct{})
-	dial := func() net.Conn {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			_, err = io.WriteString(conn, begin)
-		}
-		assert.NoError(t, err)
-		return conn
-	}
-	var all sync.WaitGroup
-	for range n {
-		conn := dial()
-		all.Go(func() {
-			second := time.NewTicker(time.Second)
-			defer second.Stop()
-			closed := make(chan struct{})
-			read := func(conn net.Conn, closed chan struct{}) { _, _ = io.Copy(io.Discard, conn); close(closed) }
-			go read(conn, closed)
-			for {
-				select {
-				case <-done:
-					conn.Close()
-					return
-				case <-closed:
-					conn.Close()
-					conn, closed = dial(), make(chan struct{})
-					go read(conn, closed)
-				case <-second.C:
-					_, _ = io.WriteString(conn, "x") // the server may have closed it
-				}
-			}
-		})
-	}
-	time.Sleep(100 * time.Millisecond) // all are accepted
-	return func() { close(done); all.Wait() }
 }
