@@ -46,6 +46,14 @@ differs:
 	MOVD R0, ret+24(FP)
 	RET
 
+// The ten bits of a mask, one for each tag: first those of eight tags, then those of two
+// tags and zeros.
+DATA bits<>+0x00(SB)/8, $0x0008000400020001
+DATA bits<>+0x08(SB)/8, $0x0080004000200010
+DATA bits<>+0x10(SB)/8, $0x0000000002000100
+DATA bits<>+0x18(SB)/8, $0x0000000000000000
+GLOBL bits<>(SB), RODATA|NOPTR, $32
+
 // func matchTagsNEON(masks *uint16, buckets **[10]uint16, tags *uint16, n int)
 TEXT ·matchTagsNEON(SB), NOSPLIT, $0-32
 	MOVD masks+0(FP), R0
