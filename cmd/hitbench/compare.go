@@ -38,32 +38,19 @@ func (a *app) compareCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare",
 		Short: "Measure the same lookups at hitline and at its rivals",
-		Long: `Measure the round trip of the same lookups at hitline and at what a user would
-otherwise take: a Python set of the store's keys behind ZeroMQ, as engines have
-it, and one of the bare hashes; Redis, by SMISMEMBER on a set and by pipelined
-EXISTS; and, as the least there can be, raw: a server on a socket that reads as
-many bytes and looks nothing up. Each is asked by bytes made before, one request
-at a time. A ratio above 1 says that the rival takes longer. Missing rivals are
-skipped and reported; with --only they are errors. The servers have half of the
-cores, the client one of the others. Requests rotate over more than --rotate
-MiB, so that none is in a cache; Python and Redis take a GiB or two of memory.
+		Long: `Start hitline and its rivals here, ask all for the same lookups in turn, and
+check each answer. A ratio is the median of the rounds', above 1 where the rival
+takes longer. Leave the machine alone meanwhile. Linux only.
 
-With --vllm RELEASE the only rival is that release's own lookup client and
-server. Both are asked from Python, as an engine asks, over one Mooncake master,
-lookup by lookup in turn, each for keys of its own. Python needs
-    python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda
-
-With --holders N the rivals are the indexes of routers, llm-d's and Dynamo's:
-which of N engines has the longest prefix of a prompt? All are asked query by
-query in turn on one core, without a network (make rivals builds them).
-
-All servers are started here and stopped, and every answer is checked. Figures
-are medians over rounds, with the lowest and the highest. Leave the machine
-alone while it runs. Linux only.
+By default the rivals are raw, a server that reads as many bytes and looks
+nothing up, hitline over ZeroMQ, sets in Python behind ZeroMQ, and Redis, asked
+by prepared bytes on one connection. With --vllm it is the release's own lookup
+over a Mooncake master (Python needs pyzmq, mooncake-transfer-engine-non-cuda);
+with --holders indexes of routers, which make rivals builds.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
-		Example: "  hitbench compare --hashes 512 --rounds 3 --json\n  hitbench compare --vllm 0.33.0 --python venv/bin/python3\n  hitbench compare --holders 64",
+		Example: "  hitbench compare --vllm 0.33.0 --python venv/bin/python3",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch flags := cmd.Flags(); {
@@ -84,24 +71,22 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 
 func (f *compareFlags) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "`hashes` of a lookup, a list (with --vllm 16,1875, with --holders 512,8192)")
-	durationFlag(flags, &f.o.TimePerRival, 500*time.Millisecond, ": each rival at each number of hashes, about (with --vllm all sides of a row, 4s)")
-	entriesFlag(flags, &f.o.Entries, 0, "; --rotate needs 2 million (with --holders in all, 1 million)")
+	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "`hashes` of a lookup, a list")
+	durationFlag(flags, &f.o.TimePerRival, 500*time.Millisecond, " each figure, about")
+	entriesFlag(flags, &f.o.Entries, 0, "")
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds, over which figures are medians")
-	flags.IntVarP(&f.o.Pipeline, "pipeline", "P", 0, "requests under way in further rounds that measure requests a second")
+	flags.IntVarP(&f.o.Pipeline, "pipeline", "P", 0, "also measure a rate with so many under way")
 	seedFlag(flags, &f.o.Seed, 1)
 	hitShareFlag(flags, &f.o.HitShare, 1)
-	flags.Int64Var(&f.rotate, "rotate", 64, "`MiB` that the requests of each number of hashes exceed together")
-	timeoutFlag(flags, &f.o.Timeout, 20*time.Second, " (with --vllm, --holders 3m)")
+	flags.Int64Var(&f.rotate, "rotate", 64, "`MiB` of requests, more than caches hold")
+	timeoutFlag(flags, &f.o.Timeout, 20*time.Second, "")
 	jsonFlag(flags, &f.json)
-	cli.FlagGroup(flags, "Rivals", func(group *pflag.FlagSet) {
-		group.StringVar(&f.release, "vllm", "", "`release` of vLLM whose own lookup is the only rival; its modules are fetched from PyPI, 1 MB")
-		group.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel `sizes`")
-		group.IntVar(&f.holders, "holders", 0, "`number` of engines for which indexes of routers are compared")
-		group.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure beside hitline, a list (default all that are here)")
-		hitlineFlag(group, &f.o.Hitline)
-		group.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq, with --vllm also with Mooncake (default python3)")
-	})
+	flags.StringVar(&f.release, "vllm", "", "`release` whose own lookup is the rival")
+	flags.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel `sizes`")
+	flags.IntVar(&f.holders, "holders", 0, "`number` of engines, for indexes of routers")
+	flags.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure, a list (default all here)")
+	hitlineFlag(flags, &f.o.Hitline)
+	flags.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq (default python3)")
 }
 
 // only returns an error if a flag was given that has no meaning with another one.

@@ -21,29 +21,34 @@ func entriesFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
 }
 
 func hitShareFlag(flags *pflag.FlagSet, p *float64, value float64) {
-	flags.Float64Var(p, "hit-share", value, "share of lookups that hit whole; the others miss at a random block")
+	flags.Float64Var(p, "hit-share", value, "share of lookups that hit whole")
 }
 
 func seedFlag(flags *pflag.FlagSet, p *uint64, value uint64) {
-	flags.Uint64Var(p, "seed", value, "of hashes and order: the same requests again for the same one; 0 for a random one, which the report has")
+	flags.Uint64Var(p, "seed", value, "the same one makes the same requests; 0 for any")
 }
 
 func timeoutFlag(flags *pflag.FlagSet, p *time.Duration, value time.Duration, detail string) {
-	cli.DurationVarP(flags, p, "timeout", "", value, "longest wait for a start, a connection or an answer"+detail)
+	cli.DurationVarP(flags, p, "timeout", "", value, "longest wait for a start or an answer"+detail)
 }
 
 func hitlineFlag(flags *pflag.FlagSet, p *string) {
-	flags.StringVar(p, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
+	flags.StringVar(p, "hitline", "", "`path` of hitline (default beside this program)")
 }
 
 func jsonFlag(flags *pflag.FlagSet, p *bool) {
 	flags.BoolVar(p, "json", false, "print the report as one line of JSON")
 }
 
+// connectionTopic is the help topic of the flags of connections.
+const connectionTopic = "connection"
+
 // serverFlags defines the flags for the address of the server to ask, and for connections to it.
 func serverFlags(flags *pflag.FlagSet, f *connectflags.Flags) {
-	cli.FlagGroup(flags, "Connection", func(group *pflag.FlagSet) {
-		f.AddAddress(group)
-		f.Add(group)
-	})
+	cli.TopicFlags(flags, connectionTopic, func(group *pflag.FlagSet) { connectionFlags(group, f) })
+}
+
+func connectionFlags(flags *pflag.FlagSet, f *connectflags.Flags) {
+	f.AddAddress(flags)
+	f.Add(flags)
 }

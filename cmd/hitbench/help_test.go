@@ -30,8 +30,10 @@ func commands() []*cobra.Command {
 // arguments returns the command line of a command, without the program's name.
 func arguments(cmd *cobra.Command) []string { return strings.Fields(cmd.CommandPath())[1:] }
 
-// Each command and each flag has a help of lines of 80 columns, and an example.
+// Each command and each flag has a help of 40 lines and 80 columns at most, and an example. Flags of connections have
+// a topic of their own.
 func TestHelp(t *testing.T) {
+	connection := runWith(t.Context(), &fakeServer{}, "help", "connection").stdout
 	for _, cmd := range commands() {
 		t.Run(cmd.Name(), func(t *testing.T) {
 			assert.NotEmpty(t, cmd.Short)
@@ -43,10 +45,11 @@ func TestHelp(t *testing.T) {
 			assert.Contains(t, r.stdout, cmd.Long)
 			assert.Contains(t, r.stdout, "\nExamples:\n"+cmd.Example+"\n")
 			cmd.Flags().VisitAll(func(f *pflag.Flag) {
-				assert.Contains(t, r.stdout, "--"+f.Name, "its help")
+				assert.Contains(t, r.stdout+connection, "--"+f.Name, "its help")
 				assert.NotEmpty(t, f.Usage, f.Name)
 				assert.NotContains(t, f.Usage, "\n", "help breaks the lines of --%s", f.Name)
 			})
+			assert.LessOrEqual(t, strings.Count(r.stdout, "\n"), 40)
 			for line := range strings.Lines(r.stdout) {
 				assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
 			}

@@ -18,11 +18,13 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/picture"
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/internal/buildinfo"
 )
 
@@ -70,6 +72,8 @@ interrupted; 2 wrong usage or bad input; 3 no connection, or it was lost.`,
 	cli.AddGroup(root, "Measure", append(a.measureCommands(), a.replayCommand())...)
 	cli.AddGroup(root, "Show", a.pictureCommand())
 	root.AddCommand(versionCommand())
+	cli.AddTopic(root, connectionTopic, "has the flags of connections",
+		"run and replay connect to a server at --connect, or $HITLINE_ADDRESS.", func(flags *pflag.FlagSet) { connectionFlags(flags, new(connectflags.Flags)) })
 	cli.Prepare(root)
 	return root
 }

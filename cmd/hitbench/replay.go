@@ -32,12 +32,11 @@ func (a *app) replayCommand() *cobra.Command {
 		Short: "Replay a recorded trace and check every answer",
 		Long: `Replay a trace in the Mooncake format (JSON lines with hash_ids). Each request
 looks up all of its blocks, checks the answer against a model, and then stores
-the blocks. The server's index must hold none of them at the start, so begin
-with a fresh server or a reset one. Its pool has one full-attention group.
+the blocks. Begin with a fresh server or a reset one, whose pool has one
+full-attention group.
 
 By default each request follows the answer to the one before. With --speed they
-come at the trace's times, and a lookup's latency counts from when it was due:
-what waits for a slow answer before it counts as slow too.
+come at the trace's times, and a lookup's latency counts from when it was due.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the replay
 was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`,

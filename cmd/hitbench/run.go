@@ -31,34 +31,18 @@ func (a *app) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Put load on a server, measure it and check every answer",
-		Long: `Put load on a server, measure it and check every answer. Chains of random hashes
-are stored first, so the server need not be empty; it must have room for them.
-They stay there: with --start they go with the server, at yours hitline reset
-removes them, with all else in the pool, which has one full-attention group.
+		Long: `Store chains of random hashes, look them up over and over, and check each
+answer. The pool has one full-attention group. At a server of yours the chains
+stay until it is reset; at one that is started each side has half of the cores.
 
-By default each connection sends its next request when an answer has come (a
-closed loop). It asks nothing while it waits, so a pause of the server is one
-slow lookup: a closed loop tells what the server can carry, not what users see.
-With --rate requests fall due whether or not answers come, and latency counts
-from then (an open loop). What could not be sent counts as what it had waited by
-the end, and figures that depend on it have a ≥. Several rates are measured one
-after the other, each with figures of its own.
-
-round trip: latency in a closed loop, from request to answer. with stalls: that
-in an open loop. requests/s: answered during the measurement. unsent: due in it
-but not sent, because the server was overloaded. of the samples: the lowest and
-the highest p50 of samples of a second or less. Percentiles are exact to 0.1 %.
-
-With --start the server gets half of the cores, this program the others. To
-measure a server of your own, keep both to cores of their own (taskset): which
-they share changes the figures severalfold.
-
-Linux only. The first wrong or refused answers are described on standard error.
+Without --rate a connection asks again when an answer has come, which tells what
+the server can carry. With --rate lookups fall due whether or not answers come,
+and latency counts from then, as users see it; what could not be sent counts
+with what it had waited, marked by ≥. Linux only.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 no connection, it was lost, or an answer was late.`,
 		Example: `  hitbench run --connect 127.0.0.1:7557 -c 16 -d 30
-  hitbench run --start -c 8 -P 16 --hashes 512
   hitbench run --start -c 16 -r 1000,2000,4000 -d 2 --json`,
 		Args: cli.NoArgs,
 	}
@@ -74,9 +58,9 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.IntVarP(&f.o.Connections, "connections", "c", 1, "connections")
 	flags.IntVarP(&f.o.Pipeline, "pipeline", "P", 1, "requests under way on each connection")
 	durationFlag(flags, &f.o.Duration, 10*time.Second, ", each rate")
-	flags.Int64VarP(&f.o.Requests, "requests", "n", 0, "`number` of requests to measure, each rate, instead of --duration")
+	flags.Int64VarP(&f.o.Requests, "requests", "n", 0, "`number` of requests, instead of --duration")
 	cli.DurationVarP(flags, &f.o.Warmup, "warmup", "", time.Second, "time before that, not measured")
-	flags.Float64SliceVarP(&f.o.Rates, "rate", "r", nil, "requests a second over all connections, one or more `rates`; none: a closed loop")
+	flags.Float64SliceVarP(&f.o.Rates, "rate", "r", nil, "requests a second, one or more `rates`")
 	flags.Lookup("rate").DefValue = "" // help would show an empty list
 	flags.IntVar(&f.o.Hashes, "hashes", 64, "hashes of a lookup")
 	entriesFlag(flags, &f.o.Entries, 1_000_000, "")
@@ -84,10 +68,8 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	timeoutFlag(flags, &f.o.Timeout, 10*time.Second, "")
 	seedFlag(flags, &f.o.Seed, 0)
 	jsonFlag(flags, &f.json)
-	cli.FlagGroup(flags, "Server that is started", func(group *pflag.FlagSet) {
-		group.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the end")
-		hitlineFlag(group, &f.hitline)
-	})
+	flags.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the end")
+	hitlineFlag(flags, &f.hitline)
 	serverFlags(flags, &f.secure)
 }
 
