@@ -1,15 +1,12 @@
 package index_test
 
 import (
-	"hash/maphash"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/index"
 )
-
-var seed = maphash.MakeSeed()
 
 // TestCollidingLengths has keys that begin alike and collide, and differ in length
 // only: an index never takes one for the other.

@@ -32,13 +32,6 @@ func mambaPool(release string) coordinator.Pool {
 	}}
 }
 
-func requireHit(t *testing.T, s *Service, hashes coordinator.Hashes, want int64) {
-	t.Helper()
-	hit, err := s.LookupPrompt(t.Context(), int64(hashes.Len()*s.pool.HashBlockSize), hashes)
-	require.NoError(t, err)
-	require.Equal(t, want, hit.Tokens)
-}
-
 // TestStorePromptRefusals: what does not fit is refused, and nothing is stored.
 func TestStorePromptRefusals(t *testing.T) {
 	pool := mambaPool("0.28.0")
