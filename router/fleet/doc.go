@@ -32,7 +32,7 @@
 //	numbers.go, media.go, epochs.go   holders as bits; groups and tiers as numbers; predictions
 //	core.go, change.go                one change of one block
 //	collect.go, shrink.go             sweeping and compaction; what goes at the memory bound
-//	groups.go, stated.go              what holders say of their groups, and who differs
+//	groups.go, stated.go              what holders say of their groups
 //	query.go, cursor.go, answer.go    lookups; hybrid.go those of several groups, by the rules of groups.go
 //	snapshot.go, load.go              the state as a stream of bytes
 //

@@ -76,13 +76,13 @@ var liars = map[string]func(*Holder, coordinator.Hashes){
 	"without a window":  storing(events.Blocks{SpecKind: "full_attention", BlockSize: 16}),
 	"group 65,535":      storing(events.Blocks{Group: 65535, BlockSize: 16}),
 	"a kind of its own": storing(events.Blocks{Group: 1, SpecKind: "kind of tomorrow", BlockSize: 16}),
-	"a million groups": func(h *Holder, hashes coordinator.Hashes) {
-		for g := range 1_000_000 {
+	"a thousand groups": func(h *Holder, hashes coordinator.Hashes) {
+		for g := range 1000 {
 			storing(events.Blocks{Group: g, BlockSize: 32})(h, slice(hashes, 0, 2))
 		}
 	},
 	"media without end": func(h *Holder, hashes coordinator.Hashes) {
-		for i := range 10_000 {
+		for i := range 1000 {
 			storing(events.Blocks{Tier: events.Tier{Medium: strconv.Itoa(i)}})(h, slice(hashes, 0, 1))
 			if i%100 == 0 {
 				h.Clear()
@@ -151,9 +151,6 @@ func TestLiarChangesOnlyAnswersAboutItself(t *testing.T) {
 	for name, lie := range liars {
 		for i, end := range ends {
 			for _, isFirst := range []bool{true, false} {
-				if i > 0 && name == "a million groups" {
-					continue
-				}
 				for _, groups := range [][]coordinator.Group{nil, {full(16), window(16, 64)}} {
 					require.Equal(t, want, runWithLiar(t, groups, lie, isFirst, end), "%s, end %d, first: %v", name, i, isFirst)
 				}

@@ -19,6 +19,7 @@
 //	→ body → answer in memory → reply
 //
 // So nothing of a body is read for a sender who may not ask. A client that does not read its reply keeps no other out: it
-// holds only its share of the memory. A body takes the memory of its text, of its token ids and of its hashes. /health, /ready and /openapi.yaml are always
-// answered, and a dump is sent as it is made. Bodies are pooled: nothing of one is used after its answer is in memory.
+// holds only its share of the memory. A body takes the memory of its text, of its token ids and of its hashes.
+// /health, /ready and /openapi.yaml are always answered, and a dump is sent as it is made. The lists of bodies are
+// pooled: nothing of one is used after its answer is in memory.
 package httpapi
