@@ -153,10 +153,7 @@ func (w *soakWorker) use(ctx context.Context, c *soakConn) error {
 		return err
 	}
 	w.old = nil
-	for range 1 + w.rng.IntN(8) {
-		if ctx.Err() != nil {
-			return nil
-		}
+	for n := 1 + w.rng.IntN(8); n > 0 && ctx.Err() == nil; n-- {
 		ops := w.plan()
 		if w.rng.IntN(6) == 0 && !slices.ContainsFunc(ops, func(op *soakOp) bool { return op.reset }) {
 			return w.cut(c, ops)

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"testing"
 
@@ -35,23 +34,5 @@ func BenchmarkTLSRoundTrip(b *testing.B) {
 				}
 			})
 		}
-	}
-}
-
-// BenchmarkTLSHandshake measures a connection with its handshake, a ping, and its end.
-func BenchmarkTLSHandshake(b *testing.B) {
-	mutual := serverTLS.Clone()
-	mutual.ClientCAs = authority.Pool()
-	for name, cfg := range map[string]*tls.Config{"server": serverTLS, "mutual": mutual} {
-		b.Run("certificates="+name, func(b *testing.B) {
-			server, _ := startTLSServer(b, Limits{}, Settings{TLS: cfg})
-			cfg := clientTLS(authority.Leaf("engine"))
-			for b.Loop() {
-				conn, err := tls.Dial("tcp", hostOf(server), cfg)
-				require.NoError(b, err)
-				require.NoError(b, pingPong(conn))
-				require.NoError(b, conn.Close())
-			}
-		})
 	}
 }
