@@ -156,7 +156,7 @@ func TestGallopLongPrompt(t *testing.T) {
 	hashes := serial(n)
 	pools := benchPools()
 	pools["eagle states"] = Pool{UseEagle: true, Groups: []Group{full(16), mamba(64), window(16, 1024)}}
-	if !raceEnabled && math.MaxInt > math.MaxInt32 { // it takes a minute then, and there is one goroutine; gigabytes of keys
+	if !raceEnabled && !testing.Short() && math.MaxInt > math.MaxInt32 { // it takes long, for gigabytes of keys
 		pools["many"] = Pool{Groups: slices.Repeat([]Group{full(16), full(32)}, 50)}
 	}
 	for name, pool := range pools {
