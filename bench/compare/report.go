@@ -74,9 +74,6 @@ func (r Report) WriteTable(w io.Writer) error {
 	t.Line("setup", "%v", r.Setup)
 	t.Line("chains", "%d rounds over %v; %d hashes stored; %.4g %% hit whole", r.Rounds, r.Chains, r.Entries, 100*r.HitShare)
 	t.Line("cores", "%v", r.Placement)
-	if len(r.Placement.Server) == 1 && !r.Placement.Shared && slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Rival != RawSocket && row.Rival != Hitline }) {
-		t.Text("one core for each server: those with several threads, such as pyzmq's, wait for it more than on a larger machine")
-	}
 	if r.Partial {
 		t.Text("partial: it ended before its end")
 	}

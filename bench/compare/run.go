@@ -13,9 +13,6 @@ import (
 	"github.com/hitline/hitline/bench/process"
 )
 
-// goVersion is what this program, and the servers in it, were built with.
-var goVersion = runtime.Version()
-
 // runner is one call of Run.
 type runner struct {
 	o      Options

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,7 +130,7 @@ func (s *servers) startRaw(ctx context.Context) ([]*rival, error) {
 	}
 	asked := s.target(p, wire.Raw)
 	asked.prefix = nil
-	return []*rival{{name: RawSocket, version: goVersion, allMiss: true, server: p, connect: asked.connect}}, nil
+	return []*rival{{name: RawSocket, version: runtime.Version(), allMiss: true, server: p, connect: asked.connect}}, nil
 }
 
 // startHitline starts hitline, which is asked in two dialects.

@@ -211,6 +211,28 @@ func (c *conn) inspect(a *judged) (int, error) {
 // number if negative.
 func (c *conn) begin(s source, budget int64) { c.source, c.ended, c.budget = s, false, budget }
 
+// Problem describes an answer that is wrong, or was refused.
+type Problem struct {
+	Connect    string
+	Connection int    // from 0
+	Request    int64  // from 1, counted on its connection
+	What       string // the request
+	Expected   string
+	Got        string
+	Reason     string // what may be behind it; may be empty
+	Refused    bool   // else it is wrong
+}
+
+// Error returns one line.
+func (p *Problem) Error() string {
+	text := fmt.Sprintf("%s: request %d on connection %d, %s: expected %s, got %s",
+		p.Connect, p.Request, p.Connection, p.What, p.Expected, p.Got)
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	return text
+}
+
 // describe words what is wrong with an answer.
 func (a judged) describe(c *conn, o Options) *Problem {
 	s := a.slot

@@ -68,6 +68,14 @@ type Step struct {
 	Wrong   int64 `json:"wrong"`
 }
 
+// Sample is what one window of measuring saw.
+type Sample struct {
+	Elapsed           float64 // seconds since the measuring at this rate began
+	RequestsPerSecond float64
+	P50us, P99us      float64 // of lookups, as in Figures
+	Wrong, Refused    int64   // since the run began
+}
+
 // WriteTable writes the report for people: lines of name and value, and a row for each rate.
 func (r Report) WriteTable(w io.Writer) error {
 	var t measure.Table

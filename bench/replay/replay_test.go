@@ -41,15 +41,6 @@ func TestReplayExcerpt(t *testing.T) {
 	}
 }
 
-func TestReplaySmall(t *testing.T) {
-	f := newFake(t)
-	r, err := Run(t.Context(), options(t, traceOf(t, small)), f)
-	require.NoError(t, err)
-	assert.Equal(t, Report{Trace: "t.jsonl", BlockSize: 512, Requests: 5, Blocks: 10, HitBlocks: 6, HitTokens: 3072}, counters(r))
-	assert.Equal(t, 4, f.stores, "a request without blocks stores nothing")
-	assert.Len(t, f.stored, 4)
-}
-
 func TestReplayLimit(t *testing.T) {
 	for limit, want := range map[int]int64{0: 5, 1: 1, 5: 5, 6: 5} {
 		o := options(t, traceOf(t, small))
