@@ -88,10 +88,10 @@ func TestUsageErrors(t *testing.T) {
 
 // A misspelt variable is refused by every command, not ignored.
 func TestUnknownVariable(t *testing.T) {
-	t.Setenv("HITLINE_ADRESS", "tcp://127.0.0.1:1")
+	t.Setenv("HITLINE_ADDRESSES", "tcp://127.0.0.1:1")
 	for _, line := range []string{"ping", "serve --check", "hash", "token", "doctor"} {
 		got := hitline(t, "1", strings.Fields(line)...)
-		assert.Equal(t, result{exitUsage, "", "hitline: HITLINE_ADRESS: no such variable; did you mean HITLINE_ADDRESS?\n"}, got, line)
+		assert.Equal(t, result{exitUsage, "", "hitline: HITLINE_ADDRESSES: no such variable; did you mean HITLINE_ADDRESS?\n"}, got, line)
 	}
 	assert.Equal(t, exitDone, hitline(t, "", "help").code)
 }
