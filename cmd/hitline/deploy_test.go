@@ -72,7 +72,7 @@ func TestDeployAlertOfFullIndex(t *testing.T) {
 	require.NotNil(t, bound)
 	full, err := strconv.ParseFloat(bound[1], 64)
 	require.NoError(t, err)
-	for _, maxBytes := range []int64{5 << 20, 6 << 20, 8 << 20, 12 << 20, 48 << 20} {
+	for _, maxBytes := range []int64{5 << 20, 8 << 20} {
 		service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}, Memory: index.Config{MaxBytes: maxBytes}})
 		require.NoError(t, err)
 		for n := 0; service.Stat().Evicted == 0; n++ {
