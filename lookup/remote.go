@@ -18,7 +18,6 @@ type remote struct {
 	service   *Service
 	store     backend.Backend // as this pool uses it
 	prober    backend.Prober  // the same, nil if it is none
-	watch     func(LookupEvent)
 	coalescer coalescer
 	groups    []foundGroup // of SharedBackend.found, by group
 
@@ -38,7 +37,7 @@ func newRemote(service *Service, cfg *ServiceConfig) *remote {
 	if store == nil {
 		store = shared.store
 	}
-	r := &remote{SharedBackend: shared, service: service, store: store, watch: cfg.Remote.Watch}
+	r := &remote{SharedBackend: shared, service: service, store: store}
 	r.prober, _ = store.(backend.Prober)
 	for g := range service.coord.NumGroups() {
 		r.groups = append(r.groups, newFoundGroup(service.keyPrefixes(g)))
@@ -90,9 +89,6 @@ func (r *remote) end(ctx context.Context, numTokens int64, hashes coordinator.Ha
 		return api.Hit{}, err
 	}
 	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // others may share the outcome
-	if r.watch != nil {
-		r.watch(LookupEvent{NumTokens: numTokens, Hashes: hashes, Hit: hit})
-	}
 	return hit, nil
 }
 

@@ -1,11 +1,6 @@
 package lookup
 
-import (
-	"time"
-
-	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/lookup/api"
-)
+import "time"
 
 // RemoteConfig configures how a service uses a backend that may be slow or fail. Numbers
 // and durations of 0 or below mean the defaults, but for Remember.
@@ -50,9 +45,6 @@ type RemoteConfig struct {
 	// MaxBytes is then at most 3/16 of its bound, and MaxKeyBytes 10/16. If it refuses more, a
 	// request does not wait: it is refused, and BackendRejected counts it.
 	Memory *MemoryAccount
-	// Watch, if set, is called after each lookup over the backend, also one that is
-	// answered without a call, on the lookup's goroutine. It must return at once.
-	Watch func(LookupEvent)
 	// Renew is for which engines what lies before the start of a lookup is renewed. Default RenewAuto.
 	Renew Renewal
 	// BreakerFailures is how many failures in a row open the circuit breaker. Lookups are
@@ -60,13 +52,6 @@ type RemoteConfig struct {
 	// BreakerPause. Default 5 and 1 s.
 	BreakerFailures int
 	BreakerPause    time.Duration
-}
-
-// LookupEvent is a lookup over a backend, and its result.
-type LookupEvent struct {
-	NumTokens int64              // as requested, at most what the rules compute with
-	Hashes    coordinator.Hashes // of the request, from their start on; borrowed until Watch returns
-	Hit       api.Hit            // 0 also if the backend failed
 }
 
 // DefaultWriteTimeout is the default of RemoteConfig.WriteTimeout.

@@ -633,18 +633,3 @@ func TestRemoteChangesInPieces(t *testing.T) {
 	store.Before = func(context.Context, string, []string) error { return fmt.Errorf("a node: %w", backend.ErrPartlyDone) }
 	require.ErrorIs(t, s.Reset(t.Context()), api.ErrPartlyDone, "the backend knows that it has removed some")
 }
-
-// A watch sees all hashes of a lookup, so all of them are needed.
-func TestWatchedLookupsNeedAllHashes(t *testing.T) {
-	seen := 0
-	cfg := patient
-	cfg.Watch = func(event LookupEvent) { seen = event.Hashes.Len() }
-	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: &lookuptest.KeyStore{}, Remote: cfg})
-	require.NoError(t, err)
-	numTokens, needed, err := s.Needed(32, false, 0, 4)
-	require.NoError(t, err)
-	require.Equal(t, 4, needed)
-	_, err = s.Lookup(t.Context(), numTokens, coordinator.NewHashes(lookuptest.Chain("a", needed, 32), 32))
-	require.NoError(t, err)
-	require.Equal(t, 4, seen)
-}

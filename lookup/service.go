@@ -28,8 +28,8 @@ type ServiceConfig struct {
 	Backend backend.Backend
 	// Remote configures how Backend is used.
 	Remote RemoteConfig
-	// Shared, if set, is asked together with the services of other pools. Of Remote only
-	// Watch then counts. Backend may be left out, or be the same store as this pool uses it.
+	// Shared, if set, is asked together with the services of other pools, and Remote has no effect.
+	// Backend may be left out, or be the same store as this pool uses it.
 	Shared *SharedBackend
 	// Logger logs when Backend begins to fail and when it has recovered. nil discards it.
 	Logger *slog.Logger
@@ -327,8 +327,7 @@ func (s *Service) HasTailBoundaries() bool { return s.coord.HasTailBoundaries() 
 // Needed returns the number of tokens that a lookup is about, lowered to what the rules can compute
 // with, and how many of its numHashes hashes, which begin at token start, can change the answer.
 // Lookup, Explain and Plan of numTokens answer the same for the first needed hashes as for all.
-// RemoteConfig.Watch sees all of them, so with a Watch all are needed. unaligned and start are as
-// for Query.Begin. It fails where the rules refuse the number of tokens.
+// unaligned and start are as for Query.Begin. It fails where the rules refuse the number of tokens.
 func (s *Service) Needed(tokens uint64, unaligned bool, start int64, numHashes int) (numTokens int64, needed int, err error) {
 	numTokens = s.clampTokens(tokens, unaligned)
 	if numTokens == 0 || numHashes == 0 {
@@ -337,9 +336,6 @@ func (s *Service) Needed(tokens uint64, unaligned bool, start int64, numHashes i
 	tokenLen, err := s.coord.TokenLen(numTokens)
 	if err != nil {
 		return numTokens, 0, err
-	}
-	if s.remote != nil && s.remote.watch != nil {
-		return numTokens, numHashes, nil
 	}
 	needed = s.coord.NeededHashes(tokenLen)
 	if s.pool.CapacityOnly { // no key is checked, but misses are counted and explained

@@ -38,8 +38,8 @@ type SharedBackend struct {
 }
 
 // NewSharedBackend returns store for services: see ServiceConfig.Shared. The caller closes
-// store after the last call of its services has returned. cfg.Watch has no effect. logger, if
-// not nil, logs when the store begins to fail and when it has recovered.
+// store after the last call of its services has returned. logger, if not nil, logs when the store
+// begins to fail and when it has recovered.
 func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *SharedBackend {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
