@@ -4,12 +4,9 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"math"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,21 +18,20 @@ import (
 // newEventsCmd returns the command that prints the KV events of an engine.
 func newEventsCmd() *cobra.Command {
 	var cfg events.Config
-	m := &monitor{}
-	var timeout time.Duration
+	m := &monitor{ended: make(chan error, 1)}
 	cmd := &cobra.Command{
 		Use:   "events ENDPOINT",
 		Short: "Print the KV events of an engine as they come",
 		Long: `events follows the KV events that an engine publishes at ENDPOINT, such as
-tcp://127.0.0.1:5557, and prints one line for each batch until it is
+tcp://127.0.0.1:5557, and prints each batch as a line of JSON until it is
 interrupted. It asks no server. With --replay it begins with the batches that
-the engine still has; a gap that the replay socket does not fill has a line of
-its own. What goes wrong with the connection is printed on standard error.
+the engine still has. What goes wrong with the connection is printed on standard
+error.
 
-Lines of stored blocks have the group, its kind and its window in tokens, as the
-pool of a server must have them; with --json its block size, too. Hashes are
-printed by their last 64 bits, with --json whole.`,
-		Example: "  hitline events tcp://127.0.0.1:5557 --replay tcp://127.0.0.1:5558\n  hitline events 'tcp://*:5557' --bind -n 10 --json",
+Lines of stored blocks have the block size, the group, its kind and its window
+in tokens, as the pool of a server must have them. A gap in the sequence numbers
+is of batches that were lost.`,
+		Example: "  hitline events tcp://127.0.0.1:5557 --replay tcp://127.0.0.1:5558\n  hitline events 'tcp://*:5557' --bind -n 10",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
@@ -44,13 +40,11 @@ printed by their last 64 bits, with --json whole.`,
 				return usagef("unexpected argument %q", args[1])
 			case m.batches < 0:
 				return usagef("--batches %d is negative", m.batches)
-			case timeout < 0:
-				return usagef("--timeout %v is negative", timeout)
 			}
-			cfg.Endpoint = args[0]
+			cfg.Endpoint, cfg.Observe = args[0], m.observe
 			cfg.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 			m.out = cmd.OutOrStdout()
-			return m.run(cmd.Context(), cfg, timeout)
+			return m.run(cmd.Context(), cfg)
 		},
 	}
 	f := cmd.Flags()
@@ -58,29 +52,22 @@ printed by their last 64 bits, with --json whole.`,
 	f.StringVar(&cfg.Replay, "replay", "", "`endpoint` of the replay socket (default none)")
 	f.BoolVar(&cfg.Bind, "bind", false, "bind ENDPOINT and wait for a publisher that connects")
 	f.StringVar(&cfg.Topic, "topic", "", "`prefix` of the topics to subscribe to (default all)")
-	f.BoolVar(&m.json, "json", false, "print JSON, one line for each batch")
-	cli.DurationVarP(f, &timeout, "timeout", "", 0, "fail if there is no batch for this `time` (default wait for ever)")
 	return cmd
 }
 
 // monitor prints batches. Its fields below the blank line belong to the goroutine of observe.
 type monitor struct {
 	out     io.Writer
-	json    bool
-	batches int           // after which it ends; 0: it goes on
-	seen    chan struct{} // of capacity 1: there was a batch
-	ended   chan error    // of capacity 1: why it ends, nil after so many batches
+	batches int        // after which it ends; 0: it goes on
+	ended   chan error // of capacity 1: why it ends, nil after so many batches
 
 	decoder events.Decoder
 	printed int
-	next    uint64 // the number of the next batch, if any was printed
 	over    bool
 }
 
-// run follows a source until ctx ends, all batches are printed, or there is none for the timeout.
-func (m *monitor) run(ctx context.Context, cfg events.Config, timeout time.Duration) error {
-	m.seen, m.ended = make(chan struct{}, 1), make(chan error, 1)
-	cfg.Observe = m.observe
+// run follows a source until ctx ends or all batches are printed.
+func (m *monitor) run(ctx context.Context, cfg events.Config) error {
 	follower, err := events.Follow(cfg, discardHolder{})
 	switch {
 	case errors.Is(err, fielderror.ErrConfig):
@@ -89,28 +76,11 @@ func (m *monitor) run(ctx context.Context, cfg events.Config, timeout time.Durat
 		return startError(err)
 	}
 	defer follower.Close()
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
-	expired := timer.C
-	if timeout == 0 {
-		expired = nil
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-m.ended:
-			return err
-		case <-m.seen:
-			timer.Reset(timeout)
-		case <-expired:
-			st := follower.Status()
-			err := fmt.Errorf("no batch for %v", timeout)
-			if st.LastError != "" {
-				err = fmt.Errorf("%w: %s", err, st.LastError)
-			}
-			return cli.WithClass(err, context.DeadlineExceeded)
-		}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-m.ended:
+		return err
 	}
 }
 
@@ -119,49 +89,11 @@ func (m *monitor) observe(seq uint64, payload []byte) {
 	if m.over {
 		return
 	}
-	b := m.read(seq, payload)
-	err := m.gap(seq)
-	if err == nil {
-		err = m.print(b, b.text)
-	}
-	m.next = seq + 1
+	err := cli.WriteJSON(m.out, m.read(seq, payload))
 	m.printed++
 	if m.over = err != nil || m.printed == m.batches; m.over {
 		m.ended <- err
 	}
-	select {
-	case m.seen <- struct{}{}:
-	default:
-	}
-}
-
-// gap prints which batches are missing in front of batch seq, or that the publisher has restarted, if so.
-func (m *monitor) gap(seq uint64) error {
-	switch {
-	case m.printed == 0 || seq == m.next:
-		return nil
-	case seq < m.next:
-		restart := struct {
-			Restart uint64 `json:"restart"`
-		}{seq}
-		return m.print(restart, func() string { return fmt.Sprintf("restart: batch %d follows %d", seq, m.next-1) })
-	}
-	var gap struct {
-		Gap struct {
-			First uint64 `json:"first"`
-			Last  uint64 `json:"last"`
-		} `json:"gap"`
-	}
-	gap.Gap.First, gap.Gap.Last = m.next, seq-1
-	return m.print(gap, func() string { return fmt.Sprintf("gap: batches %d to %d are missing", m.next, seq-1) })
-}
-
-// print prints a line: v as JSON, or the text.
-func (m *monitor) print(v any, text func() string) error {
-	if m.json {
-		return cli.WriteJSON(m.out, v)
-	}
-	return cli.WriteText(m.out, cli.Printable(text())+"\n")
 }
 
 // batchLine is a batch as it is printed.
@@ -232,65 +164,6 @@ func readEvent(e *events.Event) eventLine {
 	}
 	return line
 }
-
-// maxTextEvents bounds the events in a line of text, so that a person can read it.
-const maxTextEvents = 8
-
-// mostTime bounds the time of a line of text, in seconds: its microseconds are an int64.
-const mostTime = 1e12
-
-// text returns a batch as a line.
-func (b *batchLine) text() string {
-	parts := make([]string, 0, maxTextEvents+2)
-	for i, e := range b.Events {
-		if i == maxTextEvents {
-			parts = append(parts, fmt.Sprintf("%d more events", len(b.Events)-i))
-			break
-		}
-		parts = append(parts, e.text())
-	}
-	if b.Error != "" {
-		parts = append(parts, "cannot be read: "+b.Error)
-	}
-	rank := ""
-	if b.Rank != nil {
-		rank = fmt.Sprintf(" rank %d", *b.Rank)
-	}
-	at := time.UnixMicro(int64(max(-mostTime, min(b.Time, mostTime)) * 1e6)).UTC().Format("15:04:05.000")
-	return fmt.Sprintf("#%d %s%s: %s", b.Sequence, at, rank, strings.Join(parts, "; "))
-}
-
-// text returns an event as a part of a line.
-func (e *eventLine) text() string {
-	if e.First == "" {
-		return e.Type
-	}
-	text := fmt.Sprintf("%s %d", e.Type, e.Blocks)
-	if e.Group != nil {
-		text += fmt.Sprintf(" group %d", *e.Group)
-	}
-	if e.Kind != "" {
-		text += " " + e.Kind
-	}
-	if e.Window > 0 {
-		text += fmt.Sprintf(" %d", e.Window)
-	}
-	for _, word := range []string{e.Medium, e.Locality, e.LoRA} {
-		if word != "" {
-			text += " " + word
-		}
-	}
-	if e.Parent != "" {
-		text += " behind " + shortHash(e.Parent)
-	}
-	if text += " " + shortHash(e.First); e.Blocks > 1 {
-		text += " to " + shortHash(e.Last)
-	}
-	return text
-}
-
-// shortHash returns the last 16 digits of a hash: those that engines send as an integer.
-func shortHash(hash string) string { return hash[max(len(hash)-16, 0):] }
 
 // discardHolder holds nothing: the batches are only printed.
 type discardHolder struct{}

@@ -142,7 +142,7 @@ func TestCompletion(t *testing.T) {
 // takesJSON reports whether a command has --json.
 func takesJSON(cmd *cobra.Command) bool {
 	switch cmd.Name() {
-	case "lookup", "plan", "pools", "store", "evict", "reset", "ping", "stat", "events", "snapshot", "doctor", "token", "hash", "holders", "init", "version":
+	case "lookup", "plan", "pools", "store", "evict", "reset", "ping", "stat", "snapshot", "doctor", "token", "hash", "holders", "init", "version":
 		return true
 	}
 	return false

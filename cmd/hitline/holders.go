@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -55,7 +54,7 @@ prefix first: its tokens, those in each medium, and those of each rank.
 Give the hashes of the prompt's whole blocks, or its token ids if router.models
 has the engines' hash. With --loadable it also prints how many leading tokens
 the shared store can load. "unsure" names engines that may have other blocks
-than that. If no engine can be reached, it says so and exits with 1.`,
+than that: stale ones cannot be reached.`,
 		Example: "  hitline holders --hashes-file prompt.hex\n  seq 64 | hitline holders --model llama --tokens-file - --loadable",
 		Args:    cli.NoArgs,
 	}
@@ -70,11 +69,7 @@ than that. If no engine can be reached, it says so and exits with 1.`,
 		if err != nil {
 			return cli.WithClass(fmt.Errorf("%s: bad reply: %w", t.connect, err), client.ErrReply)
 		}
-		var unreachable error
-		if len(answer.engines) == 0 {
-			answer.noBlock, unreachable = f.whyEmpty(cmd.Context(), &t)
-		}
-		return cmp.Or(cli.PrintResult(cmd, t.json, json.RawMessage(reply), answer.String()), unreachable)
+		return cli.PrintResult(cmd, t.json, json.RawMessage(reply), answer.String())
 	}
 	return cmd
 }
@@ -147,46 +142,9 @@ func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (reply []byte, err err
 	return t.askHTTP(cmd.Context(), "/query_by_hash", &f.query)
 }
 
-// routerState is what GET /services tells of models and sources.
-type routerState struct {
-	Models  []router.ModelStatus
-	Sources []router.SourceStatus
-}
-
-// whyEmpty reports whether the prompt is shorter than a block of its model, and fails if the model has sources and none of
-// them can be reached, as far as the server says so.
-func (f *holdersFlags) whyEmpty(ctx context.Context, t *target) (noBlock bool, unreachable error) {
-	var state routerState
-	blockSize, known := 1, 0
-	if reply, err := t.askHTTP(ctx, "/services", nil); err != nil || json.Unmarshal(reply, &state) != nil {
-		state = routerState{}
-	}
-	isAsked := func(tenant, model string) bool {
-		return tenant == cmp.Or(f.query.Tenant, router.DefaultTenant) && (f.query.Model == "" || model == f.query.Model)
-	}
-	for _, m := range state.Models {
-		if isAsked(m.Tenant, m.Name) {
-			blockSize = m.BlockSize
-		}
-	}
-	for _, st := range state.Sources {
-		if !isAsked(st.Tenant, st.Model) || f.query.Engine != "" && st.Engine != f.query.Engine {
-			continue
-		}
-		if known++; !st.Stale {
-			unreachable = nil
-			break
-		}
-		unreachable = fmt.Errorf("no engine can be reached: all %d sources of their events are stale; %s: %s", known, st.Engine,
-			cmp.Or(cli.Printable(st.LastError), "GET /services says more to administrators"))
-	}
-	return f.tokensFile != "" && len(f.query.Tokens) < blockSize, unreachable
-}
-
 // holdersAnswer is the answer to a query, the longest prefix first.
 type holdersAnswer struct {
 	engines  []engineHeld
-	noBlock  bool   // the prompt has no whole block, so there are no engines
 	loadable *int64 // tokens; nil if that was not asked, or is unknown
 	unknown  string // why it is unknown
 	unsure   map[string][]string
@@ -256,40 +214,28 @@ func (a *holdersAnswer) addEngines(text []byte) error {
 	return nil
 }
 
-// commonMedia are those that engines name, from the nearest; other media follow them by name.
-var commonMedia = []string{"GPU", "CPU", "CPU_PINNED", "DISK", "STORAGE", "EXTERNAL"}
-
-// media returns the media in which an engine has blocks, in the order of the columns: predictions are the last.
+// media returns the media in which an engine has blocks, by name. Predictions are the last.
 func (a holdersAnswer) media() []string {
 	seen := map[string]bool{}
 	for _, e := range a.engines {
 		for medium, tokens := range e.media {
-			if tokens > 0 {
+			if tokens > 0 && medium != fleet.Predicted {
 				seen[medium] = true
 			}
 		}
 	}
-	position := func(medium string) int {
-		if medium == fleet.Predicted {
-			return len(commonMedia) + 1
-		}
-		if i := slices.Index(commonMedia, medium); i >= 0 {
-			return i
-		}
-		return len(commonMedia)
+	list := slices.Sorted(maps.Keys(seen))
+	if slices.ContainsFunc(a.engines, func(e engineHeld) bool { return e.media[fleet.Predicted] > 0 }) {
+		list = append(list, fleet.Predicted)
 	}
-	return slices.SortedFunc(maps.Keys(seen), func(a, b string) int {
-		return cmp.Or(cmp.Compare(position(a), position(b)), strings.Compare(a, b))
-	})
+	return list
 }
 
 // String returns the answer as a table.
 func (a holdersAnswer) String() string {
 	var b strings.Builder
-	if a.noBlock {
-		b.WriteString("the prompt has no whole block, and only these are held\n")
-	} else if len(a.engines) == 0 {
-		b.WriteString("no engine has the first block; GET /services tells whose events are followed\n")
+	if len(a.engines) == 0 {
+		b.WriteString("no engine has the first whole block; GET /services tells whose events are followed\n")
 	} else {
 		a.writeTable(&b)
 	}
@@ -303,7 +249,7 @@ func (a holdersAnswer) String() string {
 	for _, engine := range slices.Sorted(maps.Keys(a.unsure)) {
 		unsure = append(unsure, fmt.Sprintf("%s (%s)", engine, strings.Join(a.unsure[engine], ", ")))
 	}
-	if len(unsure) > 0 && !a.noBlock {
+	if len(unsure) > 0 {
 		fmt.Fprintf(&b, "unsure: %s\n", cli.Printable(strings.Join(unsure, ", ")))
 	}
 	return strings.TrimSuffix(b.String(), "\n")

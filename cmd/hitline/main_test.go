@@ -53,7 +53,7 @@ func TestUsageErrors(t *testing.T) {
 		{"stat 127.0.0.1:7557", `unexpected argument "127.0.0.1:7557"; give it as --connect`, "hitline stat"},
 		{"version a:1", `unexpected argument "a:1"`, "hitline version"},
 		{"ping --timeout soon", `invalid argument "soon" for "--timeout" flag: write seconds, such as 10, or a duration, such as 500ms or 2m`, "hitline ping"},
-		{"events --timeout -1 tcp://127.0.0.1:1", "--timeout -1s is negative", "hitline events"},
+		{"events --batches -1 tcp://127.0.0.1:1", "--batches -1 is negative", "hitline events"},
 		{"ping --timeout 0s", "--timeout is 0s, must be more than 0", "hitline ping"},
 		{"ping --connect ::1", `--connect: "::1": too many colons in address; write tcp://host:port, an IPv6 address in brackets`, "hitline ping"},
 		{"stat --connect tcp://a:0", `--connect: "tcp://a:0" has port 0; give the port of the server, 1 to 65535`, "hitline stat"},
