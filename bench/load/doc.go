@@ -36,8 +36,8 @@
 // nothing can be sent while an answer is awaited, else it waits by epoll. It makes system
 // calls of its own (package wire), because the runtime's poller costs several microseconds
 // a round trip, and allocates nothing. Requests are lists of pointers into the chains, so
-// nothing is copied before the kernel does. Workers record in histograms of a window each,
-// which one goroutine merges.
+// nothing is copied before the kernel does. Each worker has a histogram of
+// its own; they are merged after a step.
 //
 // Where both sides run moves the figures severalfold, so with a placement the process is kept to the
 // client's cores and has at most as many workers. A connection belongs to one worker, and so does its

@@ -58,22 +58,9 @@ type Options struct {
 
 	// OnProblem is told of each wrong or refused answer. Calls do not overlap.
 	OnProblem func(*Problem)
-	// OnSample is told of each window that was measured, about once a second. Calls do not overlap.
-	OnSample func(Sample)
-	// OnPhase is told of what comes before the measuring, as it begins:
-	// "connect", of so many connections, and "store", of so many requests.
-	OnPhase func(phase string, total int)
-}
-
-// LatencyName says what latencies are: of a closed loop round trips; of an open one from when a
-// lookup fell due, with what it waited because others stalled.
-func (o Options) LatencyName() string { return latencyName(len(o.Rates) > 0) }
-
-func latencyName(open bool) string {
-	if open {
-		return "with stalls"
-	}
-	return "round trip"
+	// OnStep is told how many steps of a phase are done: "connect", of the connections; "store", of the
+	// chains; "measure", of the rates.
+	OnStep func(phase string, done, total int)
 }
 
 // Validate returns an error that wraps [measure.ErrOptions] unless the options make
@@ -101,15 +88,6 @@ func (o Options) Validate() error {
 		return measure.BadOptions("give either how long to measure or how many requests, above 0")
 	}
 	return nil
-}
-
-// window is how long a sample is: a tenth of what is measured, and a second at
-// most.
-func (o Options) window() time.Duration {
-	if o.Duration == 0 {
-		return time.Second
-	}
-	return min(max(o.Duration/10, 50*time.Millisecond), time.Second)
 }
 
 // server says how to reach the server.

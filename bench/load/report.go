@@ -5,8 +5,6 @@ package load
 import (
 	"fmt"
 	"io"
-	"slices"
-	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
@@ -60,20 +58,8 @@ type Step struct {
 	Unsent  int64   `json:"unsent"`
 	AtLeast float64 `json:"at_least_from_us,omitempty"`
 
-	// The bounds are those of the medians of the samples that have lookups; 0 without any.
-	P50usMin float64 `json:"p50_us_min,omitempty"`
-	P50usMax float64 `json:"p50_us_max,omitempty"`
-
 	Refused int64 `json:"refused"`
 	Wrong   int64 `json:"wrong"`
-}
-
-// Sample is what one window of measuring saw.
-type Sample struct {
-	Elapsed           float64 // seconds since the measuring at this rate began
-	RequestsPerSecond float64
-	P50us, P99us      float64 // of lookups, as in Figures
-	Wrong, Refused    int64   // since the run began
 }
 
 // WriteTable writes the report for people: lines of name and value, and a row for each rate.
@@ -93,18 +79,19 @@ func (r Report) WriteTable(w io.Writer) error {
 	t.Line("requests", "%s", measure.Grouped(r.Requests))
 	t.Line("wrong", "%s", measure.Grouped(r.Wrong))
 	t.Line("refused", "%s", measure.Grouped(r.Refused))
-	t.Line("latency", "%s", latencyName(r.Mode == "open"))
+	latency := "round trip"
+	if r.Mode == "open" { // from when a lookup fell due
+		latency = "with stalls"
+	}
+	t.Line("latency", "%s", latency)
 	t.Text("")
-	t.Heads("rate", "requests/s", "unsent", "p50 us", "of the samples", "p90 us", "p99 us", "p99.9 us", "max us")
+	t.Heads("rate", "requests/s", "unsent", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us")
 	for _, s := range r.Steps {
-		rate, samples := "any", ""
+		rate := "any"
 		if s.Rate > 0 {
 			rate = fmt.Sprintf("%.6g", s.Rate)
 		}
-		if s.P50usMax > 0 {
-			samples = fmt.Sprintf("%.1f to %.1f", s.P50usMin, s.P50usMax)
-		}
-		t.Row(rate, int64(s.RequestsPerSecond), s.Unsent, s.us(s.P50us), samples, s.us(s.P90us), s.us(s.P99us), s.us(s.P999us), s.us(s.MaxUs))
+		t.Row(rate, int64(s.RequestsPerSecond), s.Unsent, s.us(s.P50us), s.us(s.P90us), s.us(s.P99us), s.us(s.P999us), s.us(s.MaxUs))
 	}
 	return t.Write(w)
 }
@@ -118,28 +105,9 @@ func (s *Step) us(latency float64) string {
 }
 
 // add adds a step.
-func (r *Report) add(s Step, m *measured) {
-	r.histogram = m.total.latency
+func (r *Report) add(s Step, t *tally) {
+	r.histogram = t.latency
 	r.Requests += s.Requests
 	r.Seconds = measure.Round(r.Seconds+s.Seconds, 6)
 	r.Steps = append(r.Steps, s)
 }
-
-// step sums up what was measured, of lookups of the given number of hashes.
-func (m *measured) step(rate float64, hashes int) Step {
-	t := &m.total
-	s := Step{Rate: rate, Requests: t.requests}
-	s.Latency, s.Unsent, s.AtLeast = measure.LatencyOf(t.latency), t.unsent, measure.Micros(time.Duration(t.leastWait))
-	if t.to > t.from {
-		s.Seconds = seconds(t.to - t.from)
-		s.RequestsPerSecond = perSecond(t.requests, t.to-t.from)
-		s.HashesPerSecond = perSecond(t.requests*int64(hashes), t.to-t.from)
-	}
-	if len(m.medians) > 0 {
-		s.P50usMin, s.P50usMax = slices.Min(m.medians), slices.Max(m.medians)
-	}
-	return s
-}
-
-func seconds(ns int64) float64            { return measure.Round(float64(ns)/1e9, 6) }
-func perSecond(n int64, ns int64) float64 { return measure.Round(float64(n)/(float64(ns)/1e9), 1) }

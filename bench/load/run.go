@@ -59,11 +59,10 @@ type runner struct {
 	epoch   time.Time   // times of the run count from here
 	stopped atomic.Bool // all workers are to end
 
-	lookups   *lookups
-	conns     []*conn
-	workers   []*worker
-	collector *collector
-	report    Report
+	lookups *lookups
+	conns   []*conn
+	workers []*worker
+	report  Report
 
 	processors int // that were added
 
@@ -108,7 +107,7 @@ func (r *runner) prepare(ctx context.Context) error {
 // connect makes all connections, a few at a time, and sees that the server answers
 // on each.
 func (r *runner) connect(ctx context.Context) error {
-	r.o.OnPhase("connect", r.o.Connections)
+	r.o.OnStep("connect", 0, r.o.Connections)
 	threads, blocking := r.o.threads()
 	r.conns = make([]*conn, r.o.Connections)
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -161,7 +160,6 @@ func (o Options) threads() (n int, blocking bool) {
 
 // startWorkers makes the workers and deals the connections out to them.
 func (r *runner) startWorkers(n int) error {
-	r.collector = newCollector(n)
 	addProcessors(n)
 	r.processors = n
 	for number := range n {
@@ -226,7 +224,7 @@ func (r *runner) store(context.Context) error {
 	for i, c := range r.conns {
 		c.begin(r.lookups.storing(i*total/len(r.conns), (i+1)*total/len(r.conns)), -1)
 	}
-	r.o.OnPhase("store", total)
+	r.o.OnStep("store", 0, total)
 	err := r.work(stage{end: math.MaxInt64})
 	if err == nil && r.refused > 0 {
 		err = fmt.Errorf("%w: the server refused %d of %d stores", measure.ErrAnswer, r.refused, total)
@@ -245,7 +243,8 @@ func (r *runner) measure(ctx context.Context) error {
 		sources[i] = r.lookups.mix(i)
 	}
 	runtime.GC() // what making the chains has left is not collected while measuring
-	for _, rate := range rates {
+	for step, rate := range rates {
+		r.o.OnStep("measure", step, len(rates))
 		for i, c := range r.conns {
 			c.begin(sources[i], r.share(i))
 		}
@@ -272,7 +271,7 @@ func (r *runner) share(i int) int64 {
 // measureStep measures at one rate, 0 in a closed loop.
 func (r *runner) measureStep(rate float64) error {
 	start := r.clock()
-	s := stage{start: start, begin: start + int64(r.o.Warmup), end: math.MaxInt64, window: int64(r.o.window())}
+	s := stage{start: start, begin: start + int64(r.o.Warmup), end: math.MaxInt64, measures: true}
 	if r.o.Duration > 0 {
 		s.end = s.begin + int64(r.o.Duration)
 	}
@@ -280,28 +279,19 @@ func (r *runner) measureStep(rate float64) error {
 		s.period = 1e9 / rate
 	}
 	wrong, refused := r.wrong, r.refused
-	done := make(chan *measured, 1)
-	go func() {
-		done <- r.collector.collect(len(r.workers), r.sampled)
-	}()
 	err := r.work(s)
-	m := <-done
+	all := newTally(s.begin)
+	for _, w := range r.workers {
+		all.add(w.tally)
+	}
 	if rate > 0 && r.o.Requests > 0 && err == nil && !r.stopped.Load() {
 		// The last request takes up its period like the others.
-		m.total.to = max(m.total.to, s.begin+int64(float64(r.o.Requests)*s.period))
+		all.to = max(all.to, s.begin+int64(float64(r.o.Requests)*s.period))
 	}
-	step := m.step(rate, r.o.Hashes)
+	step := all.step(rate, r.o.Hashes)
 	step.Wrong, step.Refused = r.wrong-wrong, r.refused-refused
-	r.report.add(step, m)
+	r.report.add(step, all)
 	return err
-}
-
-// sampled passes a sample on.
-func (r *runner) sampled(s Sample) {
-	r.mu.Lock()
-	s.Wrong, s.Refused = r.wrong, r.refused
-	r.mu.Unlock()
-	r.o.OnSample(s)
 }
 
 // part pings on every connection: nothing may come before the echo.

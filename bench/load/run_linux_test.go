@@ -56,7 +56,7 @@ var anywhere = server.Listener{Address: "tcp://127.0.0.1:0"}
 func with(connect string, change func(*Options)) Options {
 	o := Options{
 		Connect: connect, Connections: 1, Pipeline: 1, Hashes: 20, HitShare: 0.7, Entries: 1000, Requests: 500, Timeout: patience,
-		OnProblem: func(*Problem) {}, OnSample: func(Sample) {}, OnPhase: func(string, int) {},
+		OnProblem: func(*Problem) {}, OnStep: func(string, int, int) {},
 	}
 	change(&o)
 	return o
@@ -190,7 +190,7 @@ func TestPlacement(t *testing.T) {
 	var during []int
 	r, err := Run(t.Context(), with(addr, func(o *Options) {
 		o.Connections, o.Placement = 64, halves
-		o.OnPhase = func(string, int) { during, _ = process.Cores() }
+		o.OnStep = func(string, int, int) { during, _ = process.Cores() }
 	}))
 	require.NoError(t, err)
 	assert.Equal(t, halves.Client, during)
@@ -390,14 +390,12 @@ func TestRunUnreachable(t *testing.T) {
 func TestRunReport(t *testing.T) {
 	t.Parallel()
 	addr, _ := serve(t, coordinator.Pool{}, anywhere)
-	samples, phases := 0, ""
+	phases := ""
 	o := with(addr, func(o *Options) { o.Requests, o.Duration, o.Rates = 0, time.Second/2, []float64{300, 600} })
-	o.OnPhase = func(phase string, total int) { phases += fmt.Sprintf("%s %d ", phase, total) }
-	o.OnSample = func(s Sample) { samples++; assert.LessOrEqual(t, s.Elapsed, 0.6) }
+	o.OnStep = func(phase string, done, total int) { phases += fmt.Sprintf("%s %d/%d ", phase, done, total) }
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
-	assert.Equal(t, 20, samples)
-	assert.Equal(t, "connect 1 store 50 ", phases)
+	assert.Equal(t, "connect 0/1 store 0/50 measure 0/2 measure 1/2 ", phases)
 	assert.Equal(t, "open", r.Mode)
 	require.Len(t, r.Steps, 2)
 	for i, rate := range o.Rates {
@@ -417,7 +415,7 @@ func TestRequestsDoNotAllocate(t *testing.T) {
 	o := with("", func(o *Options) { o.Pipeline, o.HitShare = 4, 0.5 })
 	l, err := newLookups(o, workload.Pool{BlockSize: 16})
 	require.NoError(t, err)
-	w := &worker{run: &runner{o: o}, stage: stage{end: 10}, window: newCollector(1).fresh(0, 1)}
+	w := &worker{run: &runner{o: o}, stage: stage{end: 10}, tally: newTally(0)}
 	w.taking = w.take
 	one := newConn(0, o, wire.Socket{})
 	one.begin(l.mix(0), -1)
@@ -429,7 +427,7 @@ func TestRequestsDoNotAllocate(t *testing.T) {
 			t.Error(err)
 		}
 	}))
-	assert.EqualValues(t, 1001, w.window.requests)
+	assert.EqualValues(t, 1001, w.tally.requests)
 	assert.Zero(t, w.run.wrong)
 }
 

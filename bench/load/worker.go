@@ -14,12 +14,12 @@ import (
 // stage is one stretch of work of all workers: the storing, a step, the end. Times
 // are ns of the run.
 type stage struct {
-	start   int64   // of the warm-up
-	begin   int64   // of the measuring
-	end     int64   // of the asking; math.MaxInt64: when budgets or sources end
-	window  int64   // length of one; 0: nothing is measured
-	period  float64 // ns from one arrival to the next, over all workers; 0: closed loop
-	workers int     // that take arrivals in turn
+	start    int64   // of the warm-up
+	begin    int64   // of the measuring
+	end      int64   // of the asking; math.MaxInt64: when budgets or sources end
+	measures bool    // else nothing is counted
+	period   float64 // ns from one arrival to the next, over all workers; 0: closed loop
+	workers  int     // that take arrivals in turn
 }
 
 // answeredWithin tells whether a request that is answered now counts, also if it was sent
@@ -43,11 +43,11 @@ type worker struct {
 
 	stage    stage
 	now      int64
-	looked   int64 // when all connections were last looked at
-	underWay int   // requests
-	able     int   // connections that may still ask
-	arrivals int64 // that fell due
-	window   *window
+	looked   int64  // when all connections were last looked at
+	underWay int    // requests
+	able     int    // connections that may still ask
+	arrivals int64  // that fell due
+	tally    *tally // of a stage that measures
 }
 
 // newWorker returns a worker of these connections, which watches them unless the
@@ -115,8 +115,9 @@ func (w *worker) begin(s stage) {
 			w.able++
 		}
 	}
-	if s.window > 0 {
-		w.window = w.run.collector.fresh(s.begin, s.begin+s.window)
+	w.tally = nil
+	if s.measures {
+		w.tally = newTally(s.begin)
 	}
 	if s.period > 0 {
 		wire.SetTimerSlack()
@@ -190,7 +191,7 @@ func (w *worker) countUnsent(i int) {
 		last = min(last, first+c.budget)
 	}
 	for turn := first; turn < last; turn++ {
-		w.window.recordUnsent(w.now - w.dueOn(i, turn))
+		w.tally.recordUnsent(w.now - w.dueOn(i, turn))
 	}
 }
 
@@ -200,7 +201,7 @@ func (w *worker) abandon(c *conn) {
 	for n := c.answered; n < c.asked; n++ {
 		s := &c.slots[n%int64(len(c.slots))]
 		if s.counts && w.now-s.start >= int64(tick) {
-			w.window.abandoned(s.start, w.now)
+			w.tally.abandoned(s.start, w.now)
 		}
 	}
 }
@@ -306,7 +307,6 @@ func (w *worker) serve(i int) error {
 		err = c.receive()
 	}
 	w.now = w.run.clock()
-	w.roll()
 	if err == nil {
 		err = c.judge(w.now, w.run.o.Timeout, w.taking)
 	}
@@ -322,7 +322,6 @@ func (w *worker) look() error {
 		return nil
 	}
 	w.looked = w.now
-	w.roll()
 	for _, c := range w.conns {
 		if err := c.overdue(w.now, w.run.o.Timeout); err != nil {
 			return w.failed(c, err)
@@ -343,36 +342,28 @@ func (w *worker) take(c *conn, a judged) {
 	if a.problem != "" {
 		w.run.problem(c, a)
 	}
-	if w.window == nil {
+	if w.tally == nil {
 		return
 	}
 	if s.counts { // after the end, too: without those a stall across it would not show
-		w.window.took(w.now - s.start)
+		w.tally.took(w.now - s.start)
 	}
 	if w.now > w.stage.end || !s.counts && !w.stage.answeredWithin(w.now) {
 		return
 	}
-	w.window.requests++
+	w.tally.requests++
 }
 
-// roll hands in the windows that are over.
-func (w *worker) roll() {
-	w.window = w.run.collector.roll(w.window, w.now, w.stage.end, w.stage.window)
-}
-
-// finish hands in what was measured last.
+// finish completes what was measured.
 func (w *worker) finish() {
-	if w.window == nil {
+	if w.tally == nil {
 		return
 	}
-	w.roll()
-	w.window.last, w.window.to = true, min(max(w.now, w.window.from), w.stage.end)
+	w.tally.to = min(max(w.now, w.tally.from), w.stage.end)
 	for i, c := range w.conns {
 		w.abandon(c)
 		if w.stage.period > 0 {
 			w.countUnsent(i)
 		}
 	}
-	w.run.collector.full <- w.window
-	w.window = nil
 }

@@ -48,16 +48,15 @@ func TestUnsent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &worker{
-				run:   &runner{collector: newCollector(1)},
-				stage: stage{begin: 1000 * ms, end: 1500 * ms, window: 500 * ms, period: float64(ms), workers: 1},
+				tally: newTally(1000 * ms),
+				stage: stage{begin: 1000 * ms, end: 1500 * ms, period: float64(ms), workers: 1},
 				now:   1400 * ms, arrivals: c.arrivals,
 			}
 			for range 5 {
 				w.conns = append(w.conns, &conn{taken: c.taken, budget: -1})
 			}
-			w.window = w.run.collector.fresh(1000*ms, 1500*ms)
 			w.finish()
-			full := <-w.run.collector.full
+			full := w.tally
 			assert.Equal(t, []int64{c.want, c.want}, []int64{full.unsent, full.latency.TotalCount()})
 			if c.want > 0 { // the last fell due when the last arrival of the five connections did
 				last := 1400*ms - (c.arrivals-1)*ms
@@ -88,12 +87,12 @@ func TestWhatCounts(t *testing.T) {
 		"counted, of the warm-up": {start: 900, now: 1500, end: count},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &worker{stage: stage{begin: 1000, end: c.end, period: c.period}, now: c.now, window: &window{latency: newHistogram()}}
+			w := &worker{stage: stage{begin: 1000, end: c.end, period: c.period}, now: c.now, tally: newTally(1000)}
 			w.take(&conn{}, judged{slot: &slot{start: c.start, counts: c.start >= 1000}})
-			assert.Equal(t, c.requests, w.window.requests)
-			assert.Equal(t, c.latencies, w.window.latency.TotalCount())
+			assert.Equal(t, c.requests, w.tally.requests)
+			assert.Equal(t, c.latencies, w.tally.latency.TotalCount())
 			if c.latencies > 0 {
-				assert.InDelta(t, c.now-c.start, w.window.latency.Max(), 10)
+				assert.InDelta(t, c.now-c.start, w.tally.latency.Max(), 10)
 			}
 		})
 	}
@@ -105,12 +104,11 @@ func TestUnsentOfCount(t *testing.T) {
 	const ms = int64(1e6)
 	for budget, want := range map[int64]int64{0: 0, 3: 3, 1000: 80} {
 		w := &worker{
-			run:   &runner{collector: newCollector(1)},
-			stage: stage{end: math.MaxInt64, window: 500 * ms, period: float64(ms), workers: 1},
+			tally: newTally(0),
+			stage: stage{end: math.MaxInt64, period: float64(ms), workers: 1},
 			now:   100 * ms, arrivals: 100, conns: []*conn{{taken: 20, budget: budget}},
 		}
-		w.window = w.run.collector.fresh(0, 500*ms)
 		w.finish()
-		assert.Equal(t, want, (<-w.run.collector.full).unsent)
+		assert.Equal(t, want, w.tally.unsent)
 	}
 }

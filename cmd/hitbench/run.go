@@ -140,11 +140,7 @@ func (f *runFlags) startServer(ctx context.Context) (stop func(), err error) {
 // watchLoad runs with a line that says how it goes, and describes the first problems.
 func (a *app) watchLoad(ctx context.Context, o load.Options) (load.Report, error) {
 	return watch(a, func(p *progress) (load.Report, error) {
-		o.OnPhase = func(name string, total int) { p.status(name, fmt.Sprintf("%s: %d", name, total)) }
-		o.OnSample = func(s load.Sample) {
-			p.status("measure", fmt.Sprintf("%5.0f s  %9.0f requests/s  %s p50 %.1f us  p99 %.1f us  wrong %d",
-				s.Elapsed, s.RequestsPerSecond, o.LatencyName(), s.P50us, s.P99us, s.Wrong+s.Refused))
-		}
+		o.OnStep = p.step
 		o.OnProblem = func(problem *load.Problem) {
 			kind := "wrong"
 			if problem.Refused {
