@@ -56,7 +56,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	}
 	mux := endpointsMux(registry, srv.Ready, srv.BackendFailure, errorLogger{logger})
 	mux.Handle("GET /status", &statusHandler{
-		server: srv, local: options.guard.Local, snapshot: options.snapshot, router: options.router, places: make(chan struct{}, maxStatus),
+		server: srv, snapshot: options.snapshot, router: options.router, places: make(chan struct{}, maxStatus),
 	})
 	if options.pprof {
 		handleProfiles(mux)

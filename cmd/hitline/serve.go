@@ -345,7 +345,7 @@ func startServer(ctx context.Context, srv *server.Server) error {
 // newServer returns the server, and its Saver if there is one.
 func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	srv, err := server.New(r.service, server.Config{
-		Listeners: serverListeners(r.read, len(r.cfg.Listen)), OtherListeners: r.otherListeners,
+		Listeners:        serverListeners(r.read, len(r.cfg.Listen)),
 		OtherConnections: r.otherConnections(), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
 		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory, CPU: r.cpu,
 		Ready: r.routerReady, Version: buildVersion(), Logger: r.logger,
@@ -355,14 +355,6 @@ func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	}
 	saver, err := r.newSaver(srv)
 	return srv, saver, err
-}
-
-// otherListeners returns the settings of the listeners that the lookup server does not serve.
-func (r *running) otherListeners() []server.Settings {
-	if settings := r.routerSettings.Load(); settings != nil {
-		return []server.Settings{*settings}
-	}
-	return nil
 }
 
 // otherConnections returns how many connections the HTTP listeners may have.

@@ -14,20 +14,18 @@ import (
 const (
 	// maxStatus bounds the replies to /status that are computed at a time. Further requests get status 503.
 	maxStatus = 4
-	// maxListed bounds each list of /status: there may be thousands of pools, connections and sources.
+	// maxListed bounds each list of /status: there may be thousands of pools and sources.
 	maxListed = 100
 )
 
-// status is the reply to GET /status. What others must not see is empty, and Hidden says why.
+// status is the reply to GET /status.
 type status struct {
-	Ready          bool                `json:"ready"`
-	NotReadyReason string              `json:"not_ready_reason"` // empty if it is ready
-	Stat           api.Stat            `json:"stat"`             // of the server, and of its own pool
-	Pools          []statusPool        `json:"pools"`            // at most maxListed; Stat.Pools has their number
-	Hidden         string              `json:"hidden"`           // why connections are missing
-	Connections    []server.Connection `json:"connections"`      // at most maxListed: those with the most requests
-	Snapshot       *snapshot.Status    `json:"snapshot"`         // nil if there are none
-	Router         *statusRouter       `json:"router"`           // nil if there is none
+	Ready          bool             `json:"ready"`
+	NotReadyReason string           `json:"not_ready_reason"` // empty if it is ready
+	Stat           api.Stat         `json:"stat"`             // of the server, and of its own pool
+	Pools          []statusPool     `json:"pools"`            // at most maxListed; Stat.Pools has their number
+	Snapshot       *snapshot.Status `json:"snapshot"`         // nil if there are none
+	Router         *statusRouter    `json:"router"`           // nil if there is none
 }
 
 // statusPool is one pool.
@@ -56,7 +54,6 @@ type statusModel struct {
 // statusHandler answers GET /status.
 type statusHandler struct {
 	server   *server.Server
-	local    bool                    // only this machine can connect
 	snapshot func() *snapshot.Status // nil if there are none
 	router   *router.Service         // nil if there is none
 	places   chan struct{}           // one element for each reply that is computed
@@ -64,7 +61,7 @@ type statusHandler struct {
 
 // ServeHTTP implements http.Handler. The reply is computed before it is written, so a client that does not read holds
 // none of the places.
-func (h *statusHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *statusHandler) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	select {
 	case h.places <- struct{}{}:
 	default:
@@ -72,7 +69,7 @@ func (h *statusHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "busy with other requests; try again", http.StatusServiceUnavailable)
 		return
 	}
-	text, err := h.reply(r)
+	text, err := h.reply()
 	<-h.places
 	if err != nil { // a number that is not finite
 		http.Error(w, "the reply cannot be written", http.StatusInternalServerError)
@@ -82,12 +79,9 @@ func (h *statusHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(append(text, '\n')) // the client may be gone
 }
 
-// reply returns the status of the server for a request.
-func (h *statusHandler) reply(r *http.Request) ([]byte, error) {
-	st := status{
-		Stat: h.server.Stat(), Pools: []statusPool{}, Hidden: h.hidden(r),
-		Connections: []server.Connection{},
-	}
+// reply returns the status of the server.
+func (h *statusHandler) reply() ([]byte, error) {
+	st := status{Stat: h.server.Stat(), Pools: []statusPool{}}
 	if err := h.server.Ready(); err != nil {
 		st.NotReadyReason = strings.TrimPrefix(err.Error(), server.ErrNotReady.Error()+": ")
 	}
@@ -97,10 +91,6 @@ func (h *statusHandler) reply(r *http.Request) ([]byte, error) {
 		of := pool.Service.Pool()
 		st.Pools = append(st.Pools, statusPool{pool.Name, pool.Described, of.ModelName, of.HashBlockSize, pool.Service.Stat()})
 	}
-	if st.Hidden == "" {
-		_, list := h.server.Connections(maxListed)
-		st.Connections = append(st.Connections, list...)
-	}
 	if h.snapshot != nil {
 		st.Snapshot = h.snapshot()
 	}
@@ -108,22 +98,6 @@ func (h *statusHandler) reply(r *http.Request) ([]byte, error) {
 		st.Router = newStatusRouter(h.router.Models(), h.router.Status())
 	}
 	return json.Marshal(st)
-}
-
-// hidden returns why a request is not told of connections, which are those of others; "" if it is. They
-// are for administrators, and for this machine alone if the server has no credentials.
-func (h *statusHandler) hidden(r *http.Request) string {
-	if !h.server.HasCredentials() {
-		if h.local {
-			return ""
-		}
-		return "connections are shown if metrics is on loopback, or to administrators if listen has tokens"
-	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if strings.EqualFold(scheme, "Bearer") && token != "" && h.server.IsAdmin([]byte(token)) {
-		return ""
-	}
-	return "connections need the token of an administrator: Authorization: Bearer TOKEN"
 }
 
 // newStatusRouter returns what /status tells of models, and of sources, which are by name.

@@ -17,10 +17,8 @@ import (
 
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/httpguard"
-	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/events"
@@ -73,60 +71,10 @@ func TestStatus(t *testing.T) {
 	}
 
 	beginPing(t, o.address) // a request that is never finished keeps the server draining
-	assert.NotEmpty(t, read().Connections)
+	assert.EqualValues(t, 1, read().Stat.Connections)
 	o.stop()
 	require.Eventually(t, func() bool { return !read().Ready }, 20*time.Second, time.Millisecond)
 	assert.Equal(t, "draining", read().NotReadyReason)
-}
-
-// A peer is told of others if it is on this machine and no listener has credentials, or by the token of an administrator.
-func TestStatusHidden(t *testing.T) {
-	credential := func(name string, c access.Credential) access.Credential {
-		c.Name, c.Digest = name, access.DigestOf([]byte("token of "+name))
-		return c
-	}
-	rules, err := access.NewRules(access.All, []access.Credential{
-		credential("ops", access.Credential{Permissions: access.All}),
-		credential("engine", access.Credential{Permissions: access.All &^ access.Reset}),
-		credential("tenant", access.Credential{Permissions: access.All, Pools: []string{""}}),
-		credential("expired", access.Credential{Permissions: access.All, Expires: time.Now().Add(-time.Hour)}),
-	})
-	require.NoError(t, err)
-	for _, test := range []struct {
-		rules         *access.Rules
-		local         bool
-		authorization string
-		hidden        string
-	}{
-		{nil, true, "", ""},
-		{nil, false, "", "are shown if metrics is on loopback"},
-		{rules, true, "", "need the token of an administrator"},
-		{rules, true, "Bearer token of ops", ""},
-		{rules, false, "bearer token of ops", ""},
-		{rules, true, "Bearer token of op", "need the token"},
-		{rules, true, "Bearer ", "need the token"},
-		{rules, true, "Basic token of ops", "need the token"},
-		{rules, true, "token of ops", "need the token"},
-		{rules, true, "Bearer token of engine", "need the token"},
-		{rules, true, "Bearer token of tenant", "need the token"},
-		{rules, true, "Bearer token of expired", "need the token"},
-	} {
-		service, err := lookup.NewService(lookup.ServiceConfig{Pool: lookuptest.Blocks16})
-		require.NoError(t, err)
-		srv, err := server.New(service, server.Config{Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0", Settings: server.Settings{Rules: test.rules}}}})
-		require.NoError(t, err)
-		h := &statusHandler{server: srv, local: test.local, places: make(chan struct{}, maxStatus)}
-		r := httptest.NewRequest(http.MethodGet, "/status", nil)
-		r.Header.Set("Authorization", test.authorization)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		var st status
-		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &st))
-		assert.Equal(t, test.hidden == "", st.Hidden == "", "%+v", test)
-		assert.Contains(t, st.Hidden, test.hidden, "%+v", test)
-		assert.Len(t, st.Pools, 1, "counters are in the metrics, too")
-		assert.Contains(t, w.Body.String(), `"connections":[]`)
-	}
 }
 
 // A reply that finds all places taken is refused at once.

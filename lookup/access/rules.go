@@ -63,8 +63,7 @@ type Rules struct {
 var errCredential = errors.New("access: credential")
 
 // NewRules returns rules, or an error for credentials without a name, of the same name or token,
-// or that are neither or both of token and certificate. Credentials that are empty but not nil are
-// a list from which all were removed: see IsListed.
+// or that are neither or both of token and certificate.
 func NewRules(anonymous Permissions, credentials []Credential) (*Rules, error) {
 	r := &Rules{Anonymous: anonymous, credentials: slices.Clone(credentials)}
 	names, tokens, certificates := map[string]bool{}, map[[sha256.Size]byte]bool{}, map[string]bool{}
@@ -93,9 +92,6 @@ func NewRules(anonymous Permissions, credentials []Credential) (*Rules, error) {
 
 // HasTokens reports whether a credential is a token.
 func (r *Rules) HasTokens() bool { return r.tokens }
-
-// IsListed reports whether there is a list of credentials, with any or with none left.
-func (r *Rules) IsListed() bool { return r.credentials != nil }
 
 // Len returns the number of credentials.
 func (r *Rules) Len() int { return len(r.credentials) }

@@ -184,7 +184,7 @@ func (a *acceptor) reportError(what, addr string, err error) {
 func (a *acceptor) admit(ln *listener, conn net.Conn) {
 	if !a.server.reserveConn() {
 		a.server.closed[closedMaxConnections].Add(1)
-		a.server.peers.connectionClosed(closedMaxConnections, peerOf(conn), nil)
+		a.server.peers.connectionClosed(closedMaxConnections, conn.RemoteAddr(), nil)
 		_ = conn.Close()
 		return
 	}
@@ -206,7 +206,7 @@ func (a *acceptor) admitCounted(ln *listener, conn net.Conn) error {
 	if ln.isTLS() {
 		return a.admitTLS(ln, conn.(*net.TCPConn))
 	}
-	pending := &pendingConn{peer: peerOf(conn), listener: ln, settings: ln.settings.Load()}
+	pending := &pendingConn{peer: conn.RemoteAddr(), listener: ln, settings: ln.settings.Load()}
 	// enroll takes a second descriptor: without one gnet would close this connection and all later ones.
 	_ = a.withDescriptors(conn, time.Time{}, func() error { return tryDescriptor(conn) }) // enroll returns other errors
 	if !a.acquireEnrolling() {

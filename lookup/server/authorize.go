@@ -42,7 +42,6 @@ func (s *session) authorize(p *pendingConn) {
 // anonymous peer.
 func (s *session) setCredential(c *access.Credential) {
 	s.credential, s.permissions = c, s.settings.Rules.Anonymous
-	s.stats.credential.Store(c)
 	var expires time.Time
 	if c != nil {
 		s.permissions, expires = c.Permissions, c.Expires

@@ -120,7 +120,7 @@ func isLate(since int64) bool { return since != 0 && monotime.Now()-since > int6
 // kernel has accepted some of the replies.
 func (s *session) updateUnsent() int {
 	n := s.conn.OutboundBuffered()
-	accepted := s.stats.written.Load() - int64(n)
+	accepted := s.written - int64(n)
 	if n > 0 && s.gnetConn != nil { // a peer that reads slowly frees the kernel's buffer in large steps
 		accepted -= unacknowledged(s.gnetConn.Fd())
 		if s.tls != nil {

@@ -124,7 +124,7 @@ func (s *session) endInline(q *netproto.Request) {
 	if err != nil {
 		s.refuse(q.Tag, s.pool, q.Envelope, err)
 	}
-	s.countReply(q.Tag)
+	s.metrics.requests[q.Tag].Add(1)
 	r.release()
 }
 

@@ -165,9 +165,6 @@ func (s *session) acceptJob(q *netproto.Request) {
 	if j.err == nil && j.copied != nil {
 		j.err = j.admit()
 	}
-	if q.Tag == netproto.TagStat {
-		s.publishReplies()
-	}
 	s.startJob(j, q)
 }
 

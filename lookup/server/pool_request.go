@@ -65,7 +65,6 @@ func (s *session) leavePool() {
 // only in their retention interval share a pool, and each stores by its own interval.
 func (s *session) setPool(p *pool, described *coordinator.Coordinator) {
 	s.pool, s.service = p, nil
-	s.stats.pool.Store(p)
 	if p == nil {
 		return
 	}

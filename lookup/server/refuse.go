@@ -70,7 +70,6 @@ func statusOf(tag netproto.Tag, r *api.Refusal) byte {
 // countRefused counts a request that is refused, and has the log tell of it.
 func (s *session) countRefused(r *api.Refusal, err error) {
 	s.metrics.failed.Add(1)
-	add(&s.stats.refused, 1)
 	denied := (*notAllowedError)(nil)
 	switch {
 	case r.Refusal == api.RefusalBusy:

@@ -80,8 +80,7 @@ func (s *session) writeReply(j *job) {
 	if j.err == nil && j.isHit {
 		s.metrics.observeDurations(max(monotime.Now()-j.began, 0), 1)
 		s.metrics.observeHashes(j.q.NumHashes)
-		s.stats.newLookups++
 	}
-	s.countReply(j.tag)
+	s.metrics.requests[j.tag].Add(1)
 	s.flush(flushAt)
 }

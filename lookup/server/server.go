@@ -22,10 +22,8 @@ import (
 type Config struct {
 	// Listeners are the addresses to serve on, with who may do what there. Default: api.DefaultListen.
 	Listeners []Listener
-	// OtherListeners, if set, returns the settings of listeners that the program serves by itself, such as those of HTTP.
-	// Their credentials count in HasCredentials and IsAdmin. Calls may run at the same time. The server owns the result.
-	OtherListeners func() []Settings
-	// OtherConnections bounds the connections of those listeners, for which the server leaves file descriptors.
+	// OtherConnections bounds the connections of listeners that the program serves by itself, such as those of HTTP. The
+	// server leaves file descriptors for them.
 	OtherConnections int
 	// IPCMode is the mode of the files of ipc:// sockets. Default: DefaultIPCMode.
 	IPCMode fs.FileMode

@@ -17,7 +17,7 @@ import (
 )
 
 // session is one connection: the reader of its requests, and their replies. It belongs to its event
-// loop. The atomic fields are read by closeOverdue, drain, closeLargest and Connections. Whoever closes
+// loop. The atomic fields are read by closeOverdue, drain and closeLargest. Whoever closes
 // the connection sets reason.
 type session struct {
 	_      cpu.CacheLinePad // what other event loops write to is on other cache lines
@@ -36,7 +36,8 @@ type session struct {
 	sendErr      error           // why no more replies are sent, nil while they are
 	denied       error           // why the request that is being received may not be served, nil if it may
 	messageEnded bool            // a message ended in this turn
-	accepted     int64           // bytes of replies that the kernel had accepted at the last updateUnsent
+	written      int64           // bytes of replies
+	accepted     int64           // those that the kernel had accepted at the last updateUnsent
 
 	turnStart time.Time
 	ended     uint      // requests that have ended
@@ -45,8 +46,6 @@ type session struct {
 	closed    bool
 	queued    bool // it is in eventLoop.waiting; guarded by eventLoop.mu
 
-	opened          time.Time // in UTC
-	stats           connStats
 	loop            *eventLoop
 	metrics         *loopMetrics // of its event loop
 	began           int64        // when the message that ends now began, in monotime
@@ -80,7 +79,7 @@ type replyWriter interface {
 func newSession(server *Server, loop *eventLoop, conn replyWriter, p *pendingConn) *session {
 	of := server.limits.Load()
 	limits := netproto.Limits{MaxMessage: of.MaxMessage, MaxFrames: of.MaxFrames}
-	s := &session{server: server, told: of, conn: conn, loop: loop, metrics: &loop.metrics, reader: netproto.NewReader(limits, 0), opened: time.Now().UTC()}
+	s := &session{server: server, told: of, conn: conn, loop: loop, metrics: &loop.metrics, reader: netproto.NewReader(limits, 0)}
 	s.lastActive.Store(monotime.Now())
 	server.pools.move(nil, server.pools.own)
 	s.setPool(server.pools.own, nil)
@@ -163,7 +162,6 @@ func (s *session) observeTurn() {
 // countLookup counts a lookup that was answered in the turn that read its end, and its hashes.
 func (s *session) countLookup(hashes int) {
 	s.metrics.observeHashes(hashes)
-	s.stats.newLookups++
 	s.lookupsAnswered++
 	if s.began != s.lastActive.Load() {
 		s.earlierBegan = s.began
@@ -183,9 +181,6 @@ func (s *session) updateBegan() {
 func (s *session) updatePeerTimes() {
 	if ttl := int64(s.reader.TTL()); ttl != s.ttl.Load() {
 		s.ttl.Store(ttl)
-	}
-	if !s.stats.isZMTP.Load() && (s.reader.InHandshake() || s.reader.ZMTP()) {
-		s.stats.isZMTP.Store(true)
 	}
 	switch since := s.handshakeSince.Load(); {
 	case !s.reader.InHandshake():
@@ -216,11 +211,10 @@ func (s *session) flush(minBytes int) {
 	if len(s.out.B) <= minBytes {
 		return
 	}
-	s.publishReplies() // first: who has a reply finds it counted
 	if s.sendErr != nil {
 		return
 	}
-	add(&s.stats.written, int64(len(s.out.B)))
+	s.written += int64(len(s.out.B))
 	if _, err := s.conn.Write(s.out.B); err != nil {
 		s.sendErr = errConnGone // OnClose has already run
 	} else if s.updateUnsent() > s.server.limits.Load().MaxUnsent {

@@ -105,7 +105,6 @@ func (s *session) nextRead() int { return min(max(s.reader.BlobLeft(), readBuffe
 // receive serves the next bytes of the connection. It returns an error if the connection must be
 // closed. p is borrowed until it returns.
 func (s *session) receive(p []byte) error {
-	add(&s.stats.received, int64(len(p)))
 	if s.isKeeping() || len(p) == readBuffer && s.loop.isCrowded() {
 		return s.keep(p)
 	}
