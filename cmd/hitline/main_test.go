@@ -77,7 +77,6 @@ func TestUsageErrors(t *testing.T) {
 		{"serve --config=", "--config names no file", "hitline serve"},
 		{"init a b", `unexpected argument "b"`, "hitline init"},
 		{"init - --for etcd", `unknown use "etcd"; --for is one of vllm-mooncake, router, memory`, "hitline init"},
-		{"serve --explain", "--explain is of no use without --check", "hitline serve"},
 	} {
 		t.Run(test.line, func(t *testing.T) {
 			got := hitline(t, "", strings.Fields(test.line)...)

@@ -43,7 +43,15 @@ func (p *poolServices) own() (*lookup.Service, error) {
 
 // named returns the services of the pools that have names.
 func (p *poolServices) named() ([]server.ServedPool, error) {
-	return p.added(&config.Config{}, p.cfg)
+	var pools []server.ServedPool
+	for _, name := range slices.Sorted(maps.Keys(p.cfg.Pools)) {
+		service, err := p.service("pools."+name, p.cfg.Pools[name])
+		if err != nil {
+			return nil, err
+		}
+		pools = append(pools, server.ServedPool{Name: name, Service: service})
+	}
+	return pools, nil
 }
 
 // accept returns what makes the services of described pools, nil if none are accepted.
@@ -52,24 +60,6 @@ func (p *poolServices) accept() func(coordinator.Pool) (*lookup.Service, error) 
 		return nil
 	}
 	return p.newService
-}
-
-// added returns the services of the pools that next has and known has not.
-func (p *poolServices) added(known, next *config.Config) ([]server.ServedPool, error) {
-	of := *p
-	of.cfg = next
-	var pools []server.ServedPool
-	for _, name := range slices.Sorted(maps.Keys(next.Pools)) {
-		if _, there := known.Pools[name]; there {
-			continue
-		}
-		service, err := of.service("pools."+name, next.Pools[name])
-		if err != nil {
-			return nil, err
-		}
-		pools = append(pools, server.ServedPool{Name: name, Service: service})
-	}
-	return pools, nil
 }
 
 // service returns the service of the pool that is configured at path.

@@ -19,7 +19,6 @@ import (
 type reloadable interface {
 	SetListener(address string, settings server.Settings) error
 	SetLimits(limits server.Limits) error
-	AddPool(pool server.ServedPool) error
 }
 
 // reloader reads the configuration of a server again: all of it at a signal, the files of its listeners when they change.
@@ -28,25 +27,22 @@ type reloader struct {
 	source    config.Source
 	cfg       *config.Config     // what is in effect
 	listeners []*watchedListener // that are bound, in the order of cfg.Listen
-	services  *poolServices
 	srv       reloadable
 	level     *slog.LevelVar // of logger
 	logger    *slog.Logger
 	router    *atomic.Pointer[server.Settings] // of router.listen; only used if listeners has its entry
 	drain     atomic.Int64                     // drain_timeout in nanoseconds
-	indexed   int64                            // bytes that the memory indexes may take
 }
 
 // newReloader returns that of a server which runs as from says.
 func newReloader(from *running, srv reloadable) *reloader {
 	r := &reloader{
-		source: from.source, cfg: from.cfg, services: from.services, srv: srv, level: from.level, logger: from.logger,
+		source: from.source, cfg: from.cfg, srv: srv, level: from.level, logger: from.logger,
 	}
 	for i, l := range from.listeners {
 		r.listeners = append(r.listeners, watchListener(l, from.read[i].Settings, from.read[i].files))
 	}
 	r.drain.Store(int64(from.cfg.DrainTimeout))
-	r.indexed = int64(from.cfg.Backend.Memory.MaxBytes)
 	return r
 }
 
@@ -116,10 +112,6 @@ func (r *reloader) reload() {
 
 // logReload logs what a reload has changed, and what it has left.
 func (r *reloader) logReload(c *change) {
-	if r.services.store == nil && len(c.pools) > 0 && r.indexed > c.most {
-		r.logger.Warn("until a restart the memory of the added pools comes on top of that of the others",
-			"bytes", r.indexed, "backend.memory.max_bytes", c.most)
-	}
 	var differing []listener
 	for _, l := range c.differing {
 		differing = append(differing, l.listener)
@@ -158,9 +150,6 @@ func (r *reloader) warn(warnings []string) {
 // change is what a reload puts into effect.
 type change struct {
 	cfg           *config.Config
-	pools         []server.ServedPool // that are added
-	share         int64               // bytes that the memory index of each may take
-	most          int64               // that all should, by the configuration as it was read
 	listeners     []*watchedListener
 	differing     []readFiles // of the listeners whose settings differ
 	changed, left []string    // paths of fields, and of files
@@ -170,11 +159,6 @@ type change struct {
 func (r *reloader) prepare(next *config.Config, files []readFiles) (*change, error) {
 	c := &change{}
 	c.cfg, c.changed, c.left = r.cfg.Merge(next)
-	var err error
-	if c.pools, err = r.services.added(r.cfg, next); err != nil {
-		return nil, err
-	}
-	c.share, c.most = indexConfig(next).MaxBytes, int64(next.Backend.Memory.MaxBytes)
 	for i, before := range r.listeners {
 		f := files[i]
 		changed := before.differing(f.files)
@@ -193,8 +177,7 @@ func (r *reloader) prepare(next *config.Config, files []readFiles) (*change, err
 	return c, nil
 }
 
-// apply puts c into effect. A pool that the server does not take is left, as clients could otherwise
-// keep all else from changing: by a pool of that name that they have described and use.
+// apply puts c into effect.
 func (r *reloader) apply(c *change) error {
 	if c.cfg.Limits != r.cfg.Limits {
 		if err := r.srv.SetLimits(serverLimits(c.cfg.Limits)); err != nil {
@@ -209,15 +192,6 @@ func (r *reloader) apply(c *change) error {
 	r.level.Set(logLevel(c.cfg.Log.Level))
 	r.drain.Store(int64(c.cfg.DrainTimeout))
 	r.cfg, r.listeners = c.cfg, c.listeners
-	for _, pool := range c.pools {
-		if err := r.srv.AddPool(pool); err != nil {
-			r.logger.Error("pool not added", "pool", pool.Name, "error", err.Error())
-			delete(r.cfg.Pools, pool.Name) // a copy of Merge
-			c.changed = slices.DeleteFunc(c.changed, func(path string) bool { return path == "pools."+pool.Name })
-			continue
-		}
-		r.indexed += c.share
-	}
 	return nil
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -29,7 +28,6 @@ type fakeReloadable struct {
 	calls    []string
 	settings map[string]server.Settings
 	limits   server.Limits
-	refuse   string // the pool that cannot be added
 }
 
 func (f *fakeReloadable) SetListener(address string, settings server.Settings) error {
@@ -41,14 +39,6 @@ func (f *fakeReloadable) SetListener(address string, settings server.Settings) e
 func (f *fakeReloadable) SetLimits(limits server.Limits) error {
 	f.calls = append(f.calls, "limits")
 	f.limits = limits
-	return nil
-}
-
-func (f *fakeReloadable) AddPool(pool server.ServedPool) error {
-	if pool.Name == f.refuse {
-		return errors.New("refused")
-	}
-	f.calls = append(f.calls, "pool "+pool.Name)
 	return nil
 }
 
@@ -78,7 +68,6 @@ func newTestReloader(t *testing.T, yaml string) *testReloader {
 	running := &running{source: source, cfg: cfg, listeners: listenersOf(cfg), level: level, logger: newLogger(&r.logs, "text", level)}
 	running.read, err = readListeners(running.listeners)
 	require.NoError(t, err)
-	running.services = newPoolServices(cfg, nil, running.logger)
 	r.reloader = newReloader(running, r.srv)
 	return r
 }
@@ -104,13 +93,13 @@ func TestReload(t *testing.T) {
 	assert.Empty(t, r.srv.take())
 
 	r.write("listen:\n  - {address: \"tcp://127.0.0.1:2\", allow: [ping]}\n  - 127.0.0.1:1\n  - 127.0.0.1:3\n" +
-		"limits: {max_hashes: 5, max_memory: 1GiB}\ndrain_timeout: 3s\nloops: 2\npool: {tp_size: 1}\npools: {a: {}, b: {}}\nlog: {level: warn, format: json}\n")
+		"limits: {max_hashes: 5, max_memory: 1GiB}\ndrain_timeout: 3s\nloops: 2\npool: {tp_size: 1}\npools: {a: {}}\nlog: {level: warn, format: json}\n")
 	for range 2 {
 		r.reload()
 		lines := r.lines()
-		assert.Equal(t, `level=WARN msg="some changes need a restart" fields="[limits.max_memory listen log.format loops]"`, lines[len(lines)-1])
+		assert.Equal(t, `level=WARN msg="some changes need a restart" fields="[listen loops pools limits.max_memory log.format]"`, lines[len(lines)-1])
 	}
-	assert.Equal(t, []string{"limits", "tcp://127.0.0.1:2", "pool a", "pool b"}, r.srv.take(), "once")
+	assert.Equal(t, []string{"limits", "tcp://127.0.0.1:2"}, r.srv.take(), "once")
 	assert.Equal(t, 5, r.srv.limits.MaxHashes)
 	assert.Equal(t, []string{"ping"}, r.srv.settings["tcp://127.0.0.1:2"].Rules.Anonymous.Names())
 	assert.Equal(t, 3*time.Second, r.drainTimeout())
@@ -149,36 +138,6 @@ func TestReloadOfAWrongConfiguration(t *testing.T) {
 	r.lines()
 	r.reload()
 	assert.Contains(t, r.lines()[0], "cannot read the configuration: "+r.file+" is not a regular file")
-}
-
-// A pool that the server does not take is named and left; all else changes, and the next reload
-// tries it again.
-func TestReloadOfAPoolThatIsTaken(t *testing.T) {
-	r := newTestReloader(t, "pools: {b: {}}\n")
-	r.srv.refuse = "a"
-	r.write("drain_timeout: 3s\npools: {a: {}, b: {}, z: {}}\n")
-	r.reload()
-	lines := r.lines()
-	assert.Contains(t, lines[0], `level=ERROR msg="pool not added" pool=a error=refused`)
-	assert.Contains(t, lines[len(lines)-1], `msg=reloaded changed="[drain_timeout pools.z]"`)
-	assert.Equal(t, []string{"pool z"}, r.srv.take())
-	assert.Equal(t, 3*time.Second, r.drainTimeout())
-	r.srv.refuse = ""
-	r.reload()
-	lines = r.lines()
-	assert.Contains(t, lines[len(lines)-1], `msg=reloaded changed=[pools.a]`)
-	assert.Equal(t, []string{"pool a"}, r.srv.take())
-}
-
-// Over the memory index a pool is added beyond max_bytes, unless that grows with it.
-func TestReloadWarnsOfMemory(t *testing.T) {
-	r := newTestReloader(t, "backend: {memory: {max_bytes: 100MiB}}\npool: {tp_size: 1}\n")
-	r.write("backend: {memory: {max_bytes: 200MiB}}\npool: {tp_size: 1}\npools: {a: {}}\n")
-	r.reload()
-	assert.Equal(t, []string{`level=INFO msg=reloaded changed=[pools.a]`, `level=WARN msg="some changes need a restart" fields=[backend.memory.max_bytes]`}, r.lines())
-	r.write("backend: {memory: {max_bytes: 200MiB}}\npool: {tp_size: 1}\npools: {a: {}, b: {}}\n")
-	r.reload()
-	assert.Contains(t, r.lines()[0], fmt.Sprintf(`on top of that of the others" bytes=%d backend.memory.max_bytes=%d`, 200<<20+(200<<20)/3, 200<<20))
 }
 
 // A file that changes by itself is read, with what uses it; a wrong one is left until it changes.
@@ -336,13 +295,10 @@ func TestReloadOfAProcess(t *testing.T) {
 	ask := func(line string) result {
 		return hitline(t, "", append(strings.Fields(line), "--connect", address)...)
 	}
-	assert.NotEqual(t, exitDone, ask("ping --pool more").code)
-
-	require.NoError(t, os.WriteFile(file, []byte(base+"pools: {more: {}}\ndrain_timeout: 17s\nmax_pools: 3\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(base+"drain_timeout: 17s\nmax_pools: 3\n"), 0o600))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
-	assert.Contains(t, awaitLine(t, log, "reloaded"), `"changed":["drain_timeout","pools.more"]`)
+	assert.Contains(t, awaitLine(t, log, "reloaded"), `"changed":["drain_timeout"]`)
 	assert.Contains(t, awaitLine(t, log, "some changes need a restart"), `"fields":["max_pools"]`)
-	assert.Equal(t, exitDone, ask("ping --pool more").code)
 
 	require.NoError(t, os.WriteFile(file, []byte(base+"loop: 1\n"), 0o600))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))

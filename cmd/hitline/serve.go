@@ -47,15 +47,11 @@ from flags. It logs one line "ready" with the bound addresses.
 SIGTERM and SIGINT stop it once requests in flight are answered, or
 drain_timeout is over; a second signal, a second later, stops it at once. SIGHUP
 makes it read its configuration again, and it logs which fields need a restart.
-Files of tokens and certificates are also read when they change.
-
-With --check --explain it prints where each value was set: a place in the file
-(hitline.yaml:7:16), a variable or a flag`,
+Files of tokens and certificates are also read when they change.`,
 		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --check",
 		Args:    cli.NoArgs,
 	}
 	check := cmd.Flags().Bool("check", false, "check the configuration, print it, and exit")
-	explain := cmd.Flags().Bool("explain", false, "with --check: print where each value was set")
 	owner := ownerFlags(cmd)
 	source := configFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -63,21 +59,16 @@ With --check --explain it prints where each value was set: a place in the file
 		switch {
 		case err != nil:
 			return err
-		case *explain && !*check:
-			return usagef("--explain is of no use without --check")
 		case owner.removeDir != "" && !owner.exitOnEOF:
 			return usagef("--remove-dir is of no use without --exit-on-stdin-eof")
-		case *check:
-			return serve(cmd, src, &checkOptions{explain: *explain})
 		}
-		defer owner.follow(cmd)()
-		return serve(cmd, src, nil)
+		if !*check {
+			defer owner.follow(cmd)()
+		}
+		return serve(cmd, src, *check)
 	}
 	return cmd
 }
-
-// checkOptions are those of --check.
-type checkOptions struct{ explain bool }
 
 // configFlags defines the flags that configure serve. The function that it returns reads
 // them, after parsing.
@@ -117,15 +108,15 @@ func flagValue[T any](cmd *cobra.Command, flag string, value *T) *T {
 	return nil
 }
 
-// serve runs the service that src describes, or only checks the configuration if check is not nil.
-func serve(cmd *cobra.Command, src config.Source, check *checkOptions) error {
+// serve runs the service that src describes, or only checks the configuration.
+func serve(cmd *cobra.Command, src config.Source, check bool) error {
 	if err := simd.ForceFromEnv(); err != nil {
 		return configError(err)
 	}
 	// Before the configuration is read: a change behind it is not missed, and the signal ends no
 	// server that starts.
 	hangups := make(chan os.Signal, 1) // several that wait mean the same as one
-	if check == nil {
+	if !check {
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
 	}
@@ -135,7 +126,7 @@ func serve(cmd *cobra.Command, src config.Source, check *checkOptions) error {
 	}
 	logger, level := slog.New(slog.DiscardHandler), new(slog.LevelVar)
 	level.Set(logLevel(cfg.Log.Level))
-	if check == nil {
+	if !check {
 		var closeLog func()
 		logger, closeLog = openLog(cmd.ErrOrStderr(), cfg.Log.Format, level)
 		defer closeLog()
@@ -154,7 +145,7 @@ func serve(cmd *cobra.Command, src config.Source, check *checkOptions) error {
 }
 
 // serveFrom runs the service of r over its store, or only checks the configuration.
-func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
+func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 	cfg, store, logger := r.cfg, r.store, r.logger
 	rules, err := coordinator.New(cfg.Pool)
 	if err != nil {
@@ -185,16 +176,16 @@ func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
 	}
 	warnings = append(warnings, cfg.Warnings(r.source.File)...)
 	if err := r.checkSnapshot(); err != nil {
-		if check == nil {
+		if !check {
 			return configError(err)
 		}
 		warnings = append(warnings, err.Error()) // the folder may be there when it is served
 	}
-	if check != nil {
+	if check {
 		for _, warning := range warnings {
 			cmd.PrintErrf("hitline: warning: %s\n", warning)
 		}
-		return printConfig(cmd, cfg, *check)
+		return printConfig(cmd, cfg)
 	}
 	for _, warning := range warnings {
 		logger.Warn(warning)
@@ -203,12 +194,8 @@ func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
 }
 
 // printConfig writes the configuration in effect as YAML that serve can read.
-func printConfig(cmd *cobra.Command, cfg *config.Config, options checkOptions) error {
-	write := cfg.YAML
-	if options.explain {
-		write = cfg.Explain
-	}
-	text, err := write()
+func printConfig(cmd *cobra.Command, cfg *config.Config) error {
+	text, err := cfg.YAML()
 	if err != nil {
 		return fmt.Errorf("cannot print the configuration: %w", err)
 	}

@@ -71,29 +71,11 @@ log: {level: debug, format: json}
 			assert.Contains(t, first.stdout, "\nbackend:\n  memory:\n")
 			again := hitline(t, "", "serve", "--check", "--config", configFile(t, first.stdout))
 			assert.Equal(t, first, again)
-
-			explained := hitline(t, "", append([]string{"serve", "--check", "--explain"}, args...)...)
-			require.Equal(t, exitDone, explained.code, explained.stderr)
-			again = hitline(t, "", "serve", "--check", "--config", configFile(t, explained.stdout))
-			assert.Equal(t, first, again, "with comments it is the same")
 		})
 	}
 	got := hitline(t, "", "serve", "--check", "--block-size", "32").stdout
 	assert.Contains(t, got, "  hash_block_size: 32\n  scheduler_block_size: 32\n")
 	assert.Contains(t, got, "  groups:\n    - kind: full_attention\n      block_size: 32\n")
-}
-
-// --explain says where each value was set.
-func TestExplainConfiguration(t *testing.T) {
-	t.Setenv("HITLINE_POOL_TP_SIZE", "8")
-	args := []string{"serve", "--check", "--explain", "--config", configFile(t, "loops: 2\nbackend:\n  memory:\n    snapshot: {max_age: 1m}\n"), "--listen", "tcp://127.0.0.1:1"}
-	got := hitline(t, "", args...)
-	require.Equal(t, exitDone, got.code, got.stderr)
-	assert.Contains(t, got.stdout, "listen:\n  - tcp://127.0.0.1:1                   # --listen\n")
-	assert.Contains(t, got.stdout, "loops: 2                                # "+args[4]+":1:8\n")
-	assert.Contains(t, got.stdout, "  tp_size: 8                            # HITLINE_POOL_TP_SIZE\n")
-	assert.Contains(t, got.stdout, "  num_kv_head: 8\n", "it follows from tp_size")
-	assert.Contains(t, got.stderr, "max_age: has no effect without path", "warnings go elsewhere")
 }
 
 func TestConfigurationErrors(t *testing.T) {

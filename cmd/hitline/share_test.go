@@ -32,7 +32,7 @@ func TestShareOfServe(t *testing.T) {
 		cmd := newServeCmd()
 		cmd.SetContext(ctx)
 		r := &running{source: source, cfg: cfg, cpu: cpushare.New(0), level: new(slog.LevelVar), logger: slog.New(slog.NewJSONHandler(log, nil))}
-		assert.NoError(t, serveFrom(cmd, r, nil))
+		assert.NoError(t, serveFrom(cmd, r, false))
 		return exitDone
 	})
 	var conns []net.Conn

@@ -30,13 +30,12 @@ func TestMerge(t *testing.T) {
 				"pool: {tp_size: 2, groups: [{kind: mamba, block_size: 16}]}\nbackend: {memory: {max_bytes: 2GiB, verify: bytes}}\n", nil,
 			[]string{"ipc_mode", "loops", "pool.tp_size", "pool.num_kv_head", "pool.groups", "max_pools", "backend.memory.max_bytes", "backend.memory.verify", "limits.max_memory", "metrics", "pprof", "log.format", "accept_pools"},
 		},
-		{"another backend", "{}\n", "pool: {model_name: m}\nbackend: {redis: {url: redis://x}}\n", nil, []string{"pool.model_name", "backend"}},
-		{"a pool", "pool: {tp_size: 1}\npools: {a: {}, b: {}, c: {}}\n", "pool: {tp_size: 1}\npools: {a: {}, b: {tp_size: 2}, d: {}}\n", []string{"pools.d"}, []string{"pools.b", "pools.c"}},
-		{"the own pool would go", "{}\n", "pools: {a: {}}\n", []string{"pools.a"}, []string{"pool"}},
-		{"pools are no longer accepted", "backend: {mooncake: {masters: [a:1]}}\n", "backend: {mooncake: {masters: [a:1]}}\npools: {a: {}}\n", []string{"pools.a"}, []string{"accept_pools"}},
-		{"an address with its scheme", "listen: [a:1]\n", "listen:\n  - {address: \"tcp://a:1\", allow: all}\n", []string{"listen[0]"}, nil},
-		{"an entry", "listen: [a:1, b:2]\n", "listen:\n  - b:2\n  - {address: a:1, allow: all}\n", []string{"listen[1]"}, nil},
-		{"an address", "listen: [a:1, b:2]\n", "listen:\n  - {address: b:2, tokens: t}\n  - c:1\n", []string{"listen[0]"}, []string{"listen"}},
+		{"another backend", "{}\n", "pool: {model_name: m}\nbackend: {redis: {url: redis://x}}\n", nil, []string{"pool.model_name", "backend.redis.url", "backend"}},
+		{"a pool", "pool: {tp_size: 1}\npools: {a: {}, b: {}, c: {}}\n", "pool: {tp_size: 1}\npools: {a: {}, b: {tp_size: 2}, d: {}}\n", nil, []string{"pools"}},
+		{"a first pool", "{}\n", "pools: {a: {}}\n", nil, []string{"pools"}},
+		{"an address with its scheme", "listen: [a:1]\n", "listen:\n  - {address: \"tcp://a:1\", allow: all}\n", []string{"listen"}, nil},
+		{"an entry", "listen: [a:1, b:2]\n", "listen:\n  - b:2\n  - {address: a:1, allow: all}\n", []string{"listen"}, nil},
+		{"an address", "listen: [a:1, b:2]\n", "listen:\n  - {address: b:2, tokens: t}\n  - c:1\n", []string{"listen"}, []string{"listen"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, next := load(t, test.before), load(t, test.after)

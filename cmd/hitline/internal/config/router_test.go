@@ -132,7 +132,7 @@ func TestRouterMerge(t *testing.T) {
 	next := load(t, "router: {listen: {address: 127.0.0.1:8557, allow: []}, models: [{name: b, block_size: 1}], max_bytes: 2GiB}\n")
 	merged, changed, left := before.Merge(next)
 	assert.Equal(t, []string{"router.listen"}, changed)
-	assert.Equal(t, []string{"router.max_bytes", "router.models"}, left)
+	assert.Equal(t, []string{"router.models", "router.max_bytes"}, left)
 	assert.Equal(t, Allow{}, merged.Router.Listen.Allow)
 	assert.Nil(t, before.Router.Listen.Allow)
 
