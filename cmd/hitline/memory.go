@@ -41,11 +41,11 @@ func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount
 	return lookup.NewMemoryAccount(most)
 }
 
-// requestMemory returns the bound of what requests at router.listen hold in bytes, beside an account: half as much. Of jobs
-// the hashes take as much at most, within it.
+// requestMemory returns the bound of what requests at router.listen hold in bytes, beside an account: five eighths as
+// much, by default httpapi.DefaultMaxMemory.
 func requestMemory(account *lookup.MemoryAccount) int64 {
 	_, most, _ := account.Usage()
-	return min(most/2, maxRequestMemory)
+	return min(most/8*5, maxRequestMemory)
 }
 
 // indexMemory returns the bound of the memory index in bytes, 0 over a store.

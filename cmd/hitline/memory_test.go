@@ -12,6 +12,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/router"
+	"github.com/hitline/hitline/router/httpapi"
 )
 
 func TestMemoryAccount(t *testing.T) {
@@ -34,7 +35,7 @@ func TestMemoryAccount(t *testing.T) {
 }
 
 func TestRequestMemory(t *testing.T) {
-	for most, want := range map[int64]int64{128 << 20: 64 << 20, 1 << 40: 256 << 20} {
+	for most, want := range map[int64]int64{128 << 20: httpapi.DefaultMaxMemory, 1 << 40: 256 << 20} {
 		require.Equal(t, want, requestMemory(lookup.NewMemoryAccount(most)))
 	}
 }

@@ -290,13 +290,13 @@ func TestRouterListener(t *testing.T) {
 	assert.Equal(t, 200, status("/query_by_hash", query, admin))
 }
 
-// Requests over HTTP hold half of limits.max_memory, one request three eighths of that. Its token ids take 8 bytes each.
+// Requests over HTTP hold five eighths of limits.max_memory, one request three eighths of that. Its token ids take 8 bytes each.
 func TestRouterRequestMemory(t *testing.T) {
 	s := startServe(t, "limits: {max_memory: 24MiB}\nrouter: {listen: 127.0.0.1:0, models: [{name: llama, block_size: 16}]}\n")
 	body := `{"model": "llama", "token_ids": [0` + strings.Repeat(",0", 1_000_000) + `]}`
 	code, reply := (&metricsServer{metrics: s.router}).send(t, "POST", "/query", body, "Content-Type: application/json")
 	assert.Equal(t, 413, code)
-	assert.Contains(t, reply, "more than 4718592 bytes of memory")
+	assert.Contains(t, reply, "more than 5898240 bytes of memory")
 }
 
 // A reload changes what the HTTP listener allows, and names what else of the section needs a restart.

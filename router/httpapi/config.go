@@ -45,9 +45,12 @@ type Access struct {
 
 // limits bound what requests take.
 type limits struct {
-	body    int64         // bytes: enough for maxTokens of 16 bytes, or maxHashes of 64
+	body    int64         // bytes, at most maxBody
 	arrival time.Duration // in which a body must arrive
 	reply   time.Duration // for an answer, the store's included, and again for sending it
 }
 
-var defaultLimits = limits{20 << 20, 10 * time.Second, 10 * time.Second}
+// maxBody is enough for maxTokens of 19 digits, or maxHashes of 32 bytes in hex.
+const maxBody = 20 << 20
+
+var defaultLimits = limits{maxBody, 10 * time.Second, 10 * time.Second}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -47,14 +46,14 @@ func (c *call) readText(body io.Reader) ([]byte, error) {
 	text := make([]byte, 0, minText)
 	for {
 		if len(text) == cap(text) {
-			size := 2 * cap(text)
-			if announced := int(c.http.ContentLength) + 1; announced > len(text) { // 1 for the end
+			size := min(2*cap(text), maxBody+1) // 1 for the end
+			if announced := int(c.http.ContentLength) + 1; announced > len(text) {
 				size = min(size, announced)
 			}
 			if err := c.lease.hold(int64(size)); err != nil {
 				return nil, err
 			}
-			text = slices.Grow(text, size-len(text))
+			text = append(make([]byte, 0, size), text...) // not a byte more than is held
 		}
 		n, err := body.Read(text[len(text):cap(text)])
 		text = text[:len(text)+n]

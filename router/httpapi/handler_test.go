@@ -371,6 +371,24 @@ func TestBusy(t *testing.T) {
 	require.Empty(t, h.memory.held)
 }
 
+// The largest bodies that are promised fit in the default memory, announced or not.
+func TestLargestBodies(t *testing.T) {
+	h, _ := serve(t, Config{})
+	pad := func(body string) string { return strings.Repeat(" ", maxBody-len(body)) + body }
+	for _, body := range []string{
+		`{"seq_hashes": [` + strings.Repeat(`"`+strings.Repeat("ab", 32)+`", `, maxHashes-1) + `"` + strings.Repeat("ab", 32) + `"]}`,
+		pad(`{"token_ids": [` + strings.Repeat(`128255, `, maxTokens-1) + `1], "kv_hints": true}`),
+	} {
+		for _, sent := range []io.Reader{strings.NewReader(body), io.MultiReader(strings.NewReader(body))} {
+			r := httptest.NewRequest(http.MethodPost, "/query", sent)
+			r.Header.Set("Content-Type", "application/json")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			require.Equal(t, http.StatusOK, w.Code, "%d: %s", r.ContentLength, w.Body)
+		}
+	}
+}
+
 // What is announced but has not arrived is not held: 20 peers that send the first byte of large bodies keep no large one out.
 func TestAnnouncedBodies(t *testing.T) {
 	const maxMemory = 8 << 20

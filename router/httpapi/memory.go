@@ -17,8 +17,9 @@ type memory struct {
 	held map[cpushare.Key]int64 // bytes; none is 0
 }
 
-// DefaultMaxMemory is how many bytes requests may hold by default.
-const DefaultMaxMemory = 64 << 20
+// DefaultMaxMemory is how many bytes requests may hold by default. One of them may hold three eighths of it: enough for
+// maxBody and the lists in it.
+const DefaultMaxMemory = 80 << 20
 
 func newMemory(maxBytes int64) *memory {
 	return &memory{admission: admission.New(maxBytes), held: map[cpushare.Key]int64{}}

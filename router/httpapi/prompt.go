@@ -7,12 +7,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"github.com/go-json-experiment/json/jsontext"
 	"io"
 	"math"
 	"slices"
 	"strconv"
 	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/coordinator"
