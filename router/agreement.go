@@ -2,17 +2,15 @@ package router
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/hitline/hitline/blockhash"
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/router/events"
 )
 
@@ -173,74 +171,32 @@ func (h *Hashing) firstHash(blockSize int, b *events.FirstBlock) (digest []byte,
 	return digest[len(digest)-v.HashLen():], blockhash.ShortHash(digest), nil
 }
 
-// explain says what to change in the model's hash, so that it makes the hashes of these blocks: of the candidates that
-// fit, the one with the fewest changes.
+// explain says what the model's hash should be, so that it makes the hashes of these blocks.
 func (h *Hashing) explain(blockSize int, blocks ...*events.FirstBlock) string {
-	var best []string
 	for _, c := range h.candidates(blocks[0]) {
 		if slices.ContainsFunc(blocks, func(b *events.FirstBlock) bool { return !c.fits(blockSize, b) }) {
 			continue
 		}
-		if changes := h.changes(&c); best == nil || len(changes) < len(best) {
-			best = changes
-		}
+		text, _ := json.Marshal(&c) // it has texts, numbers and booleans
+		return fmt.Sprintf("the engine hashes otherwise: give the model hash: %s", text)
 	}
-	if best == nil {
-		if h.Type == TypeVLLM {
-			return "no known way to hash fits: the engine's PYTHONHASHSEED is probably another; give its text as seed in the model's hash"
-		}
-		return "no known way to hash fits: the requests may have an extra_key, on which hashes depend; ask by hashes"
+	if h.Type == TypeVLLM {
+		return "no known way to hash fits: the engine's PYTHONHASHSEED is probably another; give its text as seed in the model's hash"
 	}
-	return "the engine hashes otherwise: in the model's hash, " + strings.Join(best, ", ")
+	return "no known way to hash fits: the requests may have an extra_key, on which hashes depend; ask by hashes"
 }
 
-// candidates returns the ways to hash that engines have, those with the model's seed and release first.
+// candidates returns the ways to hash that engines have, those with the model's settings first.
 func (h *Hashing) candidates(b *events.FirstBlock) (list []Hashing) {
 	for _, release := range slices.Compact([]string{h.Release, "", "0.30.0", "0.28.0"}) {
-		for _, algorithm := range blockhash.Algorithms() {
+		for _, algorithm := range slices.Compact([]blockhash.Algorithm{h.Algorithm, "", blockhash.SHA256CBOR, blockhash.XXHash, blockhash.XXHashCBOR}) {
 			for _, seed := range []*string{h.Seed, nil, new("0"), new("1"), new("42"), new("")} {
-				list = append(list, Hashing{
-					Type: TypeVLLM, Release: release, Algorithm: blockhash.Algorithm(algorithm), Seed: seed, Lookahead: len(b.Lookahead),
-				})
+				list = append(list, Hashing{Type: TypeVLLM, Release: release, Algorithm: algorithm, Seed: seed, Lookahead: len(b.Lookahead)})
 			}
 		}
 	}
-	for _, bigrams := range []bool{h.Bigrams, !h.Bigrams} {
-		for _, dynamo := range []bool{h.Dynamo, !h.Dynamo} {
-			list = append(list, Hashing{Type: TypeSGLang, Bigrams: bigrams, Dynamo: dynamo})
-		}
+	for _, dynamo := range []bool{h.Dynamo, !h.Dynamo} {
+		list = append(list, Hashing{Type: TypeSGLang, Bigrams: b.Pairs, Dynamo: dynamo})
 	}
-	return list
-}
-
-// changes returns what to change in h to make it equal to to, a text for each field.
-func (h *Hashing) changes(to *Hashing) (list []string) {
-	add := func(differs bool, format string, args ...any) {
-		if differs {
-			list = append(list, fmt.Sprintf(format, args...))
-		}
-	}
-	seedOf := func(h *Hashing) string {
-		if h.Seed == nil {
-			return ""
-		}
-		return fmt.Sprintf("%q", *h.Seed)
-	}
-	if h.Type != to.Type {
-		h = &Hashing{Type: h.Type, Release: to.Release} // its other fields are of no use then
-		list = append(list, "set type: "+to.Type)
-	}
-	release := func(h *Hashing) string { return cmp.Or(h.Release, coordinator.NewestRelease()) }
-	algorithm := func(h *Hashing) blockhash.Algorithm { return cmp.Or(h.Algorithm, blockhash.SHA256) }
-	add(release(h) != release(to), "set release: %s, or that of the engine", release(to))
-	add(algorithm(h) != algorithm(to), "set algorithm: %s", algorithm(to))
-	if from, want := seedOf(h), seedOf(to); want == "" {
-		add(from != "", "remove seed, as the engine has no PYTHONHASHSEED")
-	} else {
-		add(from != want, "set seed: %s, the engine's PYTHONHASHSEED", want)
-	}
-	add(h.Lookahead != to.Lookahead, "set lookahead: %d", to.Lookahead)
-	add(h.Bigrams != to.Bigrams, "set bigrams: %t", to.Bigrams)
-	add(h.Dynamo != to.Dynamo, "set dynamo: %t", to.Dynamo)
 	return list
 }
