@@ -34,7 +34,7 @@ type target struct {
 // connectionTopic is the help topic of the flags of connections.
 const connectionTopic = "connection"
 
-const connectionHelp = `These commands ask a server, with these flags: lookup, pools, ping, stat, plan,
+const connectionHelp = `These commands ask a server, with these flags: lookup, pools, ping, stat,
 store, evict, reset; doctor with --pool; and holders, which asks router.listen
 over HTTP: --connect http://host:port, by default port 8557 of this machine.
 

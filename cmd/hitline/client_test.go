@@ -122,16 +122,10 @@ func masksOf(masks ...netproto.WireMask) (frame []byte) {
 	return frame
 }
 
-var (
-	replyPlan = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(
-		netproto.AppendFrame(nil, []byte{0, 0, 0, 96, 0, 0, 0, 0, 0, 0, 0, 96, 0, 0, 0, 1, 0, 0, 0, 96}, true),
-		masksOf(netproto.WireMask{End: 6, All: true}, netproto.WireMask{Group: netproto.NoGroup, End: 6},
-			netproto.WireMask{Group: 1, First: 2, End: 100, Runs: []netproto.WireRun{{Start: 5, End: 7}}}), false)))
-)
+var ()
 
 var clientCommands = []string{
 	"lookup --tokens 128 --hashes-file - --explain",
-	"plan --tokens 128 --hashes-file -",
 	"lookup --tokens 128 --hashes-file -", "store --hashes-file -", "evict --hashes-file -", "reset --yes", "ping", "stat", "pools",
 }
 
@@ -153,15 +147,6 @@ group  kind            ends at token  reason              first missing block  m
 1      sliding_window  32             window_not_covered  6                    -                                            2
 2      mamba           128            complete            -                    -                                            -
 `},
-		{"plan --tokens 128 --hashes-file -", replyPlan, `hit 96 tokens
-group  chunks   tail boundary  mask
-0      0 to 5   96             ######
--      0 to 5   -              ......
-1      2 to 99  96             .++..............................................  (2 chunks a character)
-`},
-		{"plan --tokens 128 --hashes-file - --json", replyPlan, `{"hit_tokens":96,"tail_boundaries":[96,96],"masks":[` +
-			`{"group":0,"first":0,"end":6,"all":true,"runs":[]},{"group":null,"first":0,"end":6,"all":false,"runs":[]},` +
-			`{"group":1,"first":2,"end":100,"all":false,"runs":[[5,7]]}]}` + "\n"},
 		{"store --hashes-file -", replyDone, "stored 2\n"},
 		{"store --hashes-file - --json", replyDone, `{"stored":2}` + "\n"},
 		{"evict --hashes-file -", replyDone, "evicted 2\n"},

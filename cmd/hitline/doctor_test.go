@@ -101,11 +101,10 @@ func TestDoctorOfRedis(t *testing.T) {
 			require.NoError(t, client.Set(t.Context(), key, "", 0).Err())
 		}
 	}
-	require.NoError(t, client.Set(t.Context(), "p@m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:3@00ff", "", 0).Err())
+	require.NoError(t, client.Set(t.Context(), "p@m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@00ff", "", 0).Err())
 	d = runDoctor(t, base+"pool: {model_name: m, cache_prefix: p, tp_size: 2}\n")
-	require.Len(t, d.Problems, 2)
-	assert.Contains(t, d.Problems[0], "blocks of group 3, and pool.groups describes 1 group")
-	assert.Contains(t, d.Problems[1], "have 2 and 32 bytes")
+	require.Len(t, d.Problems, 1)
+	assert.Contains(t, d.Problems[0], "have 2 and 32 bytes")
 }
 
 func TestDoctorOfRedisThatRefuses(t *testing.T) {
@@ -206,9 +205,9 @@ func TestDoctorSamplesKeys(t *testing.T) {
 			d := runDoctor(t, "pool: {model_name: m, cache_prefix: p, tp_size: 2}"+store)
 			assert.Empty(t, d.Problems)
 			assert.Contains(t, d.Notes, "the hashes in the keys have 64 hexadecimal digits, 32 bytes; a lookup's must have as many")
-			d = runDoctor(t, "pool: {model_name: m, cache_prefix: p, tp_size: 4, num_kv_head: 4}"+store)
+			d = runDoctor(t, "pool: {model_name: other, cache_prefix: p}"+store)
 			require.Len(t, d.Problems, 1)
-			assert.Contains(t, d.Problems[0], "the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0 to 3")
+			assert.Contains(t, d.Problems[0], `blocks are of the model "m", and lookups ask for "other"`)
 			require.NoError(t, b.Reset(t.Context()))
 		})
 	}

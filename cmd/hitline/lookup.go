@@ -83,7 +83,7 @@ func runLookup(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) er
 	}{hit.Tokens, hashes.start, tokens, hashes.count(), tailTokens(hit.TailBoundaries)}, strconv.FormatInt(hit.Tokens, 10))
 }
 
-// checkMiss returns why a lookup or plan that hit nothing has failed, nil if it was a miss: its answer
+// checkMiss returns why a lookup that hit nothing has failed, nil if it was a miss: its answer
 // does not tell.
 func (t *target) checkMiss(ctx context.Context, c *client.Client, tokens uint32, hashes hashList) error {
 	e, err := c.Explain(ctx, int64(tokens), hashes.forRequest())

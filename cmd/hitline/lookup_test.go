@@ -28,7 +28,7 @@ func TestLookupSaysWhyItFailed(t *testing.T) {
 		why    string // in the error; "": there is none
 	}{{memory, ""}, {short, "hash_len 32, the pool has 8"}, {dead, closed + ": connection refused"}} {
 		for range 7 { // with the breaker open, too
-			for _, line := range []string{"lookup", "lookup --json", "lookup --explain", "plan"} {
+			for _, line := range []string{"lookup", "lookup --json", "lookup --explain"} {
 				got := hitline(t, hash, append(strings.Fields(line), "--tokens", "17", "--hashes-file", "-", "--connect", c.server.address)...)
 				if c.why == "" {
 					assert.Equal(t, exitDone, got.code, line)
@@ -44,7 +44,7 @@ func TestLookupSaysWhyItFailed(t *testing.T) {
 	}
 }
 
-// A lookup, an explanation and a plan from a token on take what is before it for stored.
+// A lookup and an explanation from a token on take what is before it for stored.
 func TestLookupFrom(t *testing.T) {
 	s := startServe(t, "pool: {model_name: m, vllm: \"0.28.0\", hash_block_size: 16, scheduler_block_size: 32}\n")
 	var hashes []string
@@ -60,8 +60,6 @@ func TestLookupFrom(t *testing.T) {
 	assert.JSONEq(t, `{"hit_tokens":64,"start_tokens":32,"num_tokens":97,"hashes":4}`, ask(hashes[2:], "lookup", "--json", "--tokens", "97", "--from", "32").stdout)
 	explained := ask(hashes[2:], "lookup", "--explain", "--tokens", "97", "--from", "32").stdout
 	assert.True(t, strings.HasPrefix(explained, "hit 64 tokens, looked up from 32 on\n"), explained)
-	assert.Contains(t, ask(hashes[2:], "plan", "--json", "--tokens", "97", "--from", "32").stdout, `"first":2,"end":4,"all":false,"runs":[[2,4]]`)
-	assert.Contains(t, ask(hashes[4:], "plan", "--json", "--tokens", "97", "--from", "64").stdout, `"runs":[]`, "nothing to load")
 	assert.Contains(t, ask(hashes, "lookup", "--tokens", "97", "--from", "32").stderr, "leave out the first 2\n")
 	refused := ask(hashes[2:], "lookup", "--tokens", "97", "--from", "33")
 	assert.Equal(t, exitFailed, refused.code)

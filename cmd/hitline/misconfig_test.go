@@ -60,9 +60,6 @@ const (
 	full16   = "{kind: full_attention, block_size: 16}"
 )
 
-// twoGroups is a pool with a group that m does not have.
-const twoGroups = "groups: [{kind: full_attention, block_size: 16}, {kind: full_attention, block_size: 16}]"
-
 // wrongPools are over storedKeys.
 var wrongPools = map[string]wrongPool{
 	"model name": {
@@ -72,22 +69,6 @@ var wrongPools = map[string]wrongPool{
 	"cache prefix": {
 		pool: "model_name: org/m, cache_prefix: q, tp_size: 2",
 		want: `the store's blocks have the cache prefix "p", and lookups ask for "q": set pool.cache_prefix to the engine's, unless it has stored nothing yet`,
-	},
-	"more groups": {
-		pool: "model_name: m, cache_prefix: p, tp_size: 2, " + twoGroups,
-		want: "the store has no block of group 1, and pool.groups describes 2 groups, from 0: describe there the groups of the engine and no others",
-	},
-	"fewer groups": {
-		pool: "model_name: two, cache_prefix: p, tp_size: 2",
-		want: "the store has blocks of group 1, and pool.groups describes 1 group, from 0: describe there all groups of the engine, in its order",
-	},
-	"larger TP size": {
-		pool: "model_name: m, cache_prefix: p, tp_size: 4, num_kv_head: 8",
-		want: "the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0 to 3: compare pool.tp_size (4) and pool.num_kv_head (8) with the engine's",
-	},
-	"smaller TP size": {
-		pool: "model_name: m, cache_prefix: p, tp_size: 1, num_kv_head: 8",
-		want: "the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0: compare pool.tp_size (1) and pool.num_kv_head (8) with the engine's",
 	},
 	"hash length": {
 		pool: "model_name: m, cache_prefix: p, tp_size: 2", lookup: "--tokens 640", hashes: hexHashes("h", promptLen, 16),

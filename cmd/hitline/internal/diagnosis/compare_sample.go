@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -38,8 +37,6 @@ func (c *comparer) compareSample(s keySample, f *Findings) {
 	if others := len(numKeys) - 1; others > 0 {
 		f.addNote("%d other %s in this store", others, plural(others, "pool"))
 	}
-	c.compareGroups(own, f)
-	c.compareRanks(own, f)
 	compareHashLengths(own, f)
 }
 
@@ -89,36 +86,6 @@ func (c *comparer) compareStoreKeys(ctx context.Context, store *Store, f *Findin
 	c.compareSample(keys, f)
 	own := keys.ofPool(poolName(c.rules))
 	return len(keys.keys), &own, nil
-}
-
-// compareGroups compares the number of groups.
-func (c *comparer) compareGroups(s keySample, f *Findings) {
-	want, stored := c.rules.NumGroups(), map[int]bool{}
-	highest := 0
-	for _, k := range s.keys {
-		stored[k.group] = true
-		highest = max(highest, k.group)
-	}
-	if highest >= want {
-		f.addProblem("the store has blocks of group %d, and pool.groups describes %s, from 0: describe there all groups of the engine, in its order", highest, c.describedGroups())
-		return
-	}
-	for g := range want {
-		if !stored[g] && c.provesAbsence(s) {
-			f.addProblem("the store has no block of group %d, and pool.groups describes %s, from 0: describe there the groups of the engine and no others", g, c.describedGroups())
-			return
-		}
-	}
-}
-
-// describedGroups says how many groups the pool has in the store.
-func (c *comparer) describedGroups() string {
-	n := c.rules.NumGroups()
-	text := fmt.Sprintf("%d %s", n, plural(n, "group"))
-	if all := len(c.pool.Groups); all != n {
-		text = fmt.Sprintf("%d groups, %d of them kept in the store", all, n)
-	}
-	return text
 }
 
 // compareHashLengths compares the lengths of the hashes with each other.

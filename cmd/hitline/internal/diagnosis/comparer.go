@@ -23,12 +23,6 @@ func newComparer(rules *coordinator.Coordinator) *comparer {
 	return &comparer{rules, pool}
 }
 
-// groupRank is one group on one rank.
-type groupRank struct {
-	group int
-	rank  coordinator.Rank
-}
-
 // poolName returns what the keys of a pool begin with, in front of their ranks.
 func poolName(rules *coordinator.Coordinator) string {
 	prefix := rules.KeyPrefix(0, coordinator.Rank{})

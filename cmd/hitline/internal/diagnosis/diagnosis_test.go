@@ -1,7 +1,6 @@
 package diagnosis
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,14 +28,4 @@ func comparerOf(t *testing.T, pool coordinator.Pool) *comparer {
 	rules, err := coordinator.New(pool)
 	require.NoError(t, err)
 	return newComparer(rules)
-}
-
-// keysOfGroups returns the keys of n blocks of each group on rank 0, of one chain.
-func keysOfGroups(c *comparer, numbers ...int) (keys []string) {
-	for g, n := range numbers {
-		for i := range n {
-			keys = append(keys, c.rules.KeyPrefix(g, coordinator.Rank{})+fmt.Sprintf("%064x", i))
-		}
-	}
-	return keys
 }

@@ -6,8 +6,6 @@
 //   - pool: the configured pool, coordinator.Pool. rules is its coordinator.
 //   - description: one element of pool.groups. The configuration is wrong if a group of
 //     the engine and the description of the same number differ.
-//   - rank: a worker's tensor, pipeline, pcp and dcp rank. A group rank is one group on
-//     one rank; each has its own key prefix.
 //   - sample: some of the store's keys, as the store lists them.
 //   - stored: present in the store. Absent is the opposite. An absent block may never have
 //     been stored, or it may have been evicted.
@@ -15,10 +13,9 @@
 //
 // # Evidence
 //
-//   - A sample shows the names of the pools, and which group ranks have keys. A group rank
-//     without a key is absent only if the sample is complete or large (minKeysPerGroupRank).
+//   - A sample shows the names of the pools, their layout, and the lengths of their hashes.
 //   - A prompt shows how many tokens a hash stands for. doctor also looks it up as a lookup does,
-//     and notes where each group ends.
+//     and notes where each group ends, and on which rank.
 //
 // Nothing is inferred from blocks that are there or not: the plug-in compares the pool exactly.
 //
@@ -27,8 +24,7 @@
 //   - store.go, report.go: what comes in and what goes out.
 //   - examine.go, hit.go: one examination by doctor, and the lookup of its prompt.
 //   - comparer.go: the pool that is compared, and how findings are worded.
-//   - sample.go, compare_sample.go, compare_ranks.go: keys, their names, groups, layout and
-//     hash lengths; their ranks.
+//   - sample.go, compare_sample.go: keys, their names, layout and hash lengths.
 //   - prompt.go: a prompt's numbers of tokens and hashes.
 //
 // # Ownership

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/hitline/hitline/coordinator"
@@ -20,12 +19,11 @@ type keySample struct {
 type blockKey struct {
 	pool   string // [cache_prefix@]model
 	layout string // see coordinator.Pool
-	groupRank
-	hash string // in hex
+	hash   string // in hex
 }
 
 // keyPattern matches the reference's keys and those of LMDeploy; see coordinator.KeyPrefix.
-var keyPattern = regexp.MustCompile(`(?s)^(.*)@tp_rank:(\d+)(?:@pcp(\d+)@dcp(\d+)@pp_rank:(\d+))?@group:(\d+)@([0-9a-f]+)$`)
+var keyPattern = regexp.MustCompile(`(?s)^(.*)@tp_rank:\d+(@pcp\d+@dcp\d+@pp_rank:\d+)?@group:\d+@([0-9a-f]+)$`)
 
 // parseKey parses a block's key. ok is false for any other key.
 func parseKey(key string) (k blockKey, ok bool) {
@@ -33,16 +31,11 @@ func parseKey(key string) (k blockKey, ok bool) {
 	if m == nil {
 		return k, false
 	}
-	var n [5]int
-	for i := range n {
-		n[i], _ = strconv.Atoi(m[2+i]) // digits, or none
-	}
 	layout := ""
-	if m[3] == "" {
+	if m[2] == "" {
 		layout = coordinator.LayoutLMDeploy
 	}
-	rank := coordinator.Rank{TP: n[0], PCP: n[1], DCP: n[2], PP: n[3]}
-	return blockKey{pool: m[1], layout: layout, groupRank: groupRank{n[4], rank}, hash: m[7]}, true
+	return blockKey{pool: m[1], layout: layout, hash: m[3]}, true
 }
 
 // parseSample parses the keys of a sample.
@@ -85,18 +78,4 @@ func splitName(name string) (prefix, model, namespace string) {
 	name = strings.TrimSuffix(name, namespace)
 	at := strings.LastIndexByte(name, '@')
 	return name[:max(0, at)], name[at+1:], namespace
-}
-
-// minKeysPerGroupRank is how many keys a sample must have for each group rank before a
-// group rank without a key counts as empty. Stores list keys in the order of their
-// hashes, which does not depend on the group rank.
-const minKeysPerGroupRank = 50
-
-// provesAbsence reports whether a group rank without a key in s has none in the store.
-func (c *comparer) provesAbsence(s keySample) bool {
-	groupRanks := 0
-	for g := range c.rules.NumGroups() {
-		groupRanks += len(c.rules.Ranks(g))
-	}
-	return s.complete || len(s.keys) >= minKeysPerGroupRank*groupRanks
 }
