@@ -9,7 +9,7 @@
 //     over the rounds.
 //   - The spread is the least and the largest of the rounds.
 //
-// Beside them are what all measurements share: exact waiting, the memory of this process,
+// Beside them are what all measurements share: the memory of this process,
 // the setup that a report holds, checks of options, and the errors on which an exit code
 // hangs.
 package measure

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"time"
 
@@ -38,7 +37,6 @@ type player struct {
 
 	report  Report
 	latency *hdrhistogram.Histogram // of lookups, in nanoseconds
-	behind  time.Duration           // the longest that a lookup was sent after it was due
 }
 
 // maxLatency is the longest lookup told apart, in nanoseconds: longer than any
@@ -46,25 +44,14 @@ type player struct {
 const maxLatency = int64(time.Hour)
 
 func newPlayer(t Target, o Options) *player {
-	report := Report{Setup: measure.NewSetup(0), Trace: string(o.Trace), BlockSize: o.BlockSize, Speed: o.Speed}
+	report := Report{Setup: measure.NewSetup(0), Trace: string(o.Trace), BlockSize: o.BlockSize}
 	return &player{o: o, target: t, start: time.Now(), report: report, latency: hdrhistogram.New(1, maxLatency, 3)}
 }
 
-// due returns when a request at the time at of the trace is to be sent, at a speed.
-func (p *player) due(at time.Duration) time.Time {
-	// A wait past any calendar is cut to one that a time.Time can hold.
-	return p.start.Add(time.Duration(min(float64(at)/p.o.Speed, math.MaxInt64/4)))
-}
-
-// play makes one request when it is due: lookup, check, store. It returns an error
+// play makes one request: lookup, check, store. It returns an error
 // if the connection cannot be used any more or ctx is done.
 func (p *player) play(ctx context.Context, r workload.Request) error {
 	p.hashes = workload.AppendHashes(p.hashes[:0], r.IDs, p.o.BlockSize) // before the clock starts
-	if p.o.Speed > 0 {
-		if err := measure.Until(ctx, p.due(r.At), p.o.nap); err != nil {
-			return err
-		}
-	}
 	tokens, took, err := p.lookup(ctx, r)
 	refused, err := p.judge(ctx, r, "lookup", err)
 	if err != nil {
@@ -79,16 +66,9 @@ func (p *player) play(ctx context.Context, r workload.Request) error {
 	return p.store(ctx, r)
 }
 
-// lookup asks for the present hashes and times the answer: from when it was due,
-// as a caller would who does not wait for those before, or flat out from when it
-// is sent.
+// lookup asks for the present hashes and times the answer.
 func (p *player) lookup(ctx context.Context, r workload.Request) (tokens uint32, took time.Duration, err error) {
 	from := time.Now()
-	if p.o.Speed > 0 {
-		sent := from
-		from = p.due(r.At)
-		p.behind = max(p.behind, sent.Sub(from))
-	}
 	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
 	defer cancel()
 	length := workload.HashLen
@@ -113,7 +93,7 @@ func (p *player) store(ctx context.Context, r workload.Request) error {
 			p.model.Add(r.IDs)
 		}
 	}
-	p.o.OnRequest(r.At)
+	p.o.OnRequest()
 	return nil
 }
 
@@ -176,7 +156,6 @@ func (p *player) finish() Report {
 	}
 	r.Seconds = measure.Round(took.Seconds(), 6)
 	r.RequestsPerS = measure.Round(float64(r.Requests)/max(took.Seconds(), 1e-9), 1)
-	r.BehindMaxMs = measure.Round(float64(p.behind)/1e6, 3)
 	r.Latency = measure.LatencyOf(p.latency)
 	return r
 }

@@ -10,13 +10,10 @@
 //     ids count as full blocks, the last of a request too. An id becomes
 //     512 / BlockSize hashes, see workload.AppendHashes.
 //   - block: what one hash covers.
-//   - due: when a request is to be sent in a replay at a speed. A lookup's latency then
-//     counts from when it was due, so that waiting for a late answer before it counts.
 package replay
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
@@ -48,17 +45,10 @@ type Options struct {
 	AllowEvicted bool          // the index is bounded: an answer below the model is right
 	LeavesLast   bool          // a prompt that is there whole hits all but its last block, as in vLLM
 
-	// Speed is how many times faster than recorded the requests come: at 1 they
-	// keep the trace's timestamps, at 100 they are compressed a hundredfold, at 0
-	// each follows the answer to the one before.
-	Speed float64
-
 	// OnProblem is told of each wrong answer (a *[WrongError]) and each refusal (wraps [measure.ErrRefused]).
 	OnProblem func(error)
-	// OnRequest is called after each request, with its time since the trace's first one, or 0 without a speed.
-	OnRequest func(at time.Duration)
-
-	nap func(time.Duration) // measure.Nap, but for tests
+	// OnRequest is called after each request.
+	OnRequest func()
 }
 
 // Validate returns an error that wraps [measure.ErrOptions] unless the options make sense.
@@ -68,8 +58,6 @@ func (o Options) Validate() error {
 		return measure.BadOptions("a block size of %d tokens; it must divide %d", n, workload.BlockTokens)
 	case o.Requests < 0:
 		return measure.BadOptions("%d requests; give 0 for all of them", o.Requests)
-	case !(o.Speed >= 0) || math.IsInf(o.Speed, 1): // so that no number is refused too
-		return measure.BadOptions("a speed of %v; give 1 for the trace's own, 0 for flat out", o.Speed)
 	}
 	return measure.CheckPositive("a timeout", o.Timeout)
 }
@@ -81,12 +69,12 @@ func (o Options) CountRequests(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// each calls f for each request, with its time if it has to keep to it.
+// each calls f for each request.
 func (o Options) each(ctx context.Context, f func(workload.Request) error) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	return o.Trace.Requests(ctx, o.BlockSize, o.Requests, o.Speed > 0, f)
+	return o.Trace.Requests(ctx, o.BlockSize, o.Requests, f)
 }
 
 // Run replays the trace over a target and reports. The index must hold none of the hashes at the start.
@@ -98,9 +86,6 @@ func (o Options) each(ctx context.Context, f func(workload.Request) error) error
 func Run(ctx context.Context, o Options, target Target) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
-	}
-	if o.nap == nil {
-		o.nap = measure.Nap
 	}
 	p := newPlayer(target, o)
 	err := o.each(ctx, func(r workload.Request) error { return p.play(ctx, r) })

@@ -7,8 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,7 +26,7 @@ func TestReplayExcerpt(t *testing.T) {
 		o := options(t, excerpt)
 		o.BlockSize, o.Requests = tokens, int(want.Requests)
 		told := 0
-		o.OnRequest = func(time.Duration) { told++ }
+		o.OnRequest = func() { told++ }
 		r, err := Run(t.Context(), o, newFake(t))
 		require.NoError(t, err)
 		assert.EqualValues(t, want.Requests, told)
@@ -37,7 +35,6 @@ func TestReplayExcerpt(t *testing.T) {
 		assert.InDelta(t, float64(r.HitBlocks)/float64(r.Blocks), r.HitRatio, 1e-6)
 		assert.Positive(t, r.P50us)
 		assert.GreaterOrEqual(t, r.MaxUs, r.P999us)
-		assert.Zero(t, r.BehindMaxMs, "nothing is due flat out")
 	}
 }
 
@@ -193,7 +190,7 @@ func TestReplayInterruptedReading(t *testing.T) {
 	stopped := errors.New("stopped by hand")
 	ctx, stop := context.WithCancelCause(t.Context())
 	o := options(t, traceOf(t, "{\"hash_ids\":[1]}\nrubbish"))
-	o.OnRequest = func(time.Duration) { stop(stopped) }
+	o.OnRequest = func() { stop(stopped) }
 	for range 2 { // at the second line, and at the first
 		_, err := Run(ctx, o, newFake(t))
 		require.ErrorIs(t, err, stopped)
@@ -218,74 +215,6 @@ func TestReplayBadTrace(t *testing.T) {
 	require.ErrorContains(t, err, "t.jsonl:1: 2097664 hash blocks; a lookup carries at most 2097152")
 }
 
-// timed is a trace of four requests at 0, 100, 100 and 400 ms after the first.
-const timed = `{"timestamp":1000,"hash_ids":[1]}
-{"timestamp":1100,"hash_ids":[1,2]}
-{"timestamp":1100,"hash_ids":[1,2]}
-{"timestamp":1400.0,"hash_ids":[1,3]}
-`
-
-func TestReplaySpeed(t *testing.T) {
-	const ms = time.Millisecond
-	tests := map[string]struct {
-		speed  float64
-		took   []time.Duration // of each lookup
-		came   []time.Duration // when each was sent
-		behind float64         // milliseconds
-		p50ms  float64         // the second of four latencies
-		maxMs  float64
-		second float64
-	}{
-		"as recorded":     {1, []time.Duration{1 * ms, 2 * ms, 3 * ms, 4 * ms}, []time.Duration{0, 100 * ms, 102 * ms, 400 * ms}, 2, 2, 5, 0.404},
-		"half as fast":    {0.5, []time.Duration{1 * ms, 1 * ms, 1 * ms, 1 * ms}, []time.Duration{0, 200 * ms, 201 * ms, 800 * ms}, 1, 1, 2, 0.801},
-		"a hundred times": {100, []time.Duration{0, 0, 0, 0}, []time.Duration{0, 1 * ms, 1 * ms, 4 * ms}, 0, 0, 0, 0.004},
-		// The first answer is 150 ms late for the second request, and so on.
-		"behind":   {1, []time.Duration{250 * ms, 1 * ms, 1 * ms, 1 * ms}, []time.Duration{0, 250 * ms, 251 * ms, 400 * ms}, 151, 151, 250, 0.401},
-		"flat out": {0, []time.Duration{250 * ms, 1 * ms, 1 * ms, 3 * ms}, []time.Duration{0, 250 * ms, 251 * ms, 252 * ms}, 0, 1, 250, 0.255},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				var came []time.Duration
-				f := newFake(t)
-				f.answer = func(call int, right uint32) (uint32, error) {
-					came = append(came, time.Since(began))
-					time.Sleep(tt.took[call-1])
-					return right, nil
-				}
-				o := options(t, traceOf(t, timed))
-				o.Speed = tt.speed
-				r, err := Run(t.Context(), o, f)
-				require.NoError(t, err)
-				assert.Equal(t, tt.came, came)
-				assert.Equal(t, tt.behind, r.BehindMaxMs)
-				assert.InEpsilon(t, 1+tt.p50ms*1e3, 1+r.P50us, 1e-3)
-				assert.InEpsilon(t, 1+tt.maxMs*1e3, 1+r.MaxUs, 1e-3)
-				assert.Equal(t, tt.second, r.Seconds)
-				assert.EqualValues(t, 4, r.HitBlocks)
-			})
-		})
-	}
-}
-
-// A wait for what is due in an hour ends with the replay.
-func TestReplaySpeedInterrupted(t *testing.T) {
-	trace := traceOf(t, "{\"timestamp\":0,\"hash_ids\":[1]}\n{\"timestamp\":3600000,\"hash_ids\":[1]}\n")
-	synctest.Test(t, func(t *testing.T) {
-		stopped := errors.New("stopped by hand")
-		ctx, stop := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Minute, func() { stop(stopped) })
-		o := options(t, trace)
-		o.Speed = 1
-		start := time.Now()
-		r, err := Run(ctx, o, newFake(t))
-		require.ErrorIs(t, err, stopped)
-		assert.Equal(t, time.Minute, time.Since(start))
-		assert.EqualValues(t, 1, r.Requests)
-	})
-}
-
 func TestReportTable(t *testing.T) {
 	r := Report{
 		Trace: "conversation_trace.jsonl", BlockSize: 512, Requests: 12031, Blocks: 288500, HitBlocks: 105710, HitTokens: 54123520, Wrong: 1, Refused: 2,
@@ -308,7 +237,6 @@ refused      2
 time         3.250 s
 lookup       p50 41.2 us, p90 80.0, p99 120.0, p99.9 250.5, at most 1000.0
 `, table())
-	r.Partial, r.Speed, r.BehindMaxMs = true, 100, 12.5
+	r.Partial = true
 	assert.Contains(t, table(), "_trace.jsonl (in part)\n")
-	assert.Contains(t, table(), "speed        100x the trace's\nbehind       12.500 ms at worst; latency counts from when a lookup was due\n")
 }

@@ -12,7 +12,6 @@ type Report struct {
 	Setup     measure.Setup `json:"setup"` // its Seed is 0: nothing is drawn
 	Trace     string        `json:"trace"`
 	BlockSize int           `json:"block_size"` // tokens that one hash covers
-	Speed     float64       `json:"speed"`      // times that of the trace; 0 for flat out
 
 	Requests  int64   `json:"requests"`   // lookups that were answered or refused
 	Blocks    int64   `json:"blocks"`     // in those lookups
@@ -22,10 +21,9 @@ type Report struct {
 	Wrong     int64   `json:"wrong"`      // answers that the model contradicts
 	Refused   int64   `json:"refused"`    // lookups and stores
 
-	Seconds         float64 `json:"seconds"`        // from the first request to the last answer
-	RequestsPerS    float64 `json:"requests_per_s"` // Requests / Seconds, to 0.1
-	BehindMaxMs     float64 `json:"behind_max_ms"`  // the longest that a lookup was sent after it was due; 0 flat out
-	measure.Latency         // from when a lookup was due, or flat out from when it was sent
+	Seconds      float64 `json:"seconds"`        // from the first request to the last answer
+	RequestsPerS float64 `json:"requests_per_s"` // Requests / Seconds, to 0.1
+	measure.Latency
 
 	Partial bool `json:"partial,omitempty"` // the replay ended before the trace did
 }
@@ -47,10 +45,6 @@ func (r Report) WriteTable(w io.Writer) error {
 	t.Line("wrong", "%s", measure.Grouped(r.Wrong))
 	t.Line("refused", "%s", measure.Grouped(r.Refused))
 	t.Line("time", "%.3f s", r.Seconds)
-	if r.Speed > 0 {
-		t.Line("speed", "%vx the trace's", r.Speed)
-		t.Line("behind", "%.3f ms at worst; latency counts from when a lookup was due", r.BehindMaxMs)
-	}
 	t.Line("lookup", "p50 %.1f us, p90 %.1f, p99 %.1f, p99.9 %.1f, at most %.1f", r.P50us, r.P90us, r.P99us, r.P999us, r.MaxUs)
 	return t.Write(w)
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 )
 
 // BlockTokens is how many tokens one id of a trace stands for.
@@ -20,10 +19,6 @@ const BlockTokens = 512
 // some 15 KB, so a longer line means that the file is no trace; without a bound,
 // one without line feeds would be read into memory whole.
 const maxLine = 1 << 20
-
-// maxSpan bounds the time from a trace's first request to its last. A longer one
-// means timestamps in another unit than milliseconds, or that some are wrong.
-const maxSpan = 366 * 24 * time.Hour
 
 // ErrTrace marks a trace that cannot be read or is malformed. The message says
 // where, as file:line.
@@ -35,16 +30,14 @@ type Trace string
 
 // Request is one line of a trace.
 type Request struct {
-	Number int           // the line, from 1
-	At     time.Duration // since the trace's first request; 0 where times are not read
+	Number int // the line, from 1
 	IDs    []uint64
 }
 
 // Requests calls f for each of the first limit requests, in order, or for all if limit is 0.
-// The ids are valid during the call. If timed, the requests have their times, which the trace
-// must then have on every line. An error of f ends it, as does the end of ctx. A request of more
+// The ids are valid during the call. An error of f ends it, as does the end of ctx. A request of more
 // hashes than a lookup carries, blockSize tokens each, is refused.
-func (t Trace) Requests(ctx context.Context, blockSize, limit int, timed bool, f func(Request) error) error {
+func (t Trace) Requests(ctx context.Context, blockSize, limit int, f func(Request) error) error {
 	if ctx.Err() != nil { // before any error: a reading cut short is no bad trace
 		return context.Cause(ctx)
 	}
@@ -58,7 +51,7 @@ func (t Trace) Requests(ctx context.Context, blockSize, limit int, timed bool, f
 		return err
 	}
 	for requests := 0; limit == 0 || requests < limit; requests++ {
-		one, err := r.next(timed)
+		one, err := r.next()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -80,11 +73,10 @@ func (t Trace) Requests(ctx context.Context, blockSize, limit int, timed bool, f
 
 // traceReader reads the requests of a trace one by one. Not safe for concurrent use.
 type traceReader struct {
-	name        string
-	lines       *bufio.Scanner
-	line        int     // number of the line read last, from 1
-	began       bool    // a request was read
-	first, last float64 // timestamps of the first request and of the one before, in ms
+	name  string
+	lines *bufio.Scanner
+	line  int  // number of the line read last, from 1
+	began bool // a request was read
 }
 
 // newTraceReader returns a reader of a file, which may be compressed.
@@ -104,7 +96,7 @@ func newTraceReader(name string, file io.Reader) (*traceReader, error) {
 }
 
 // next returns the next request, or io.EOF after the last one.
-func (r *traceReader) next(timed bool) (Request, error) {
+func (r *traceReader) next() (Request, error) {
 	var text []byte
 	for len(bytes.TrimSpace(text)) == 0 { // a blank line, such as the last one of many files, is none
 		if !r.lines.Scan() {
@@ -117,8 +109,7 @@ func (r *traceReader) next(timed bool) (Request, error) {
 		return Request{}, r.fail(errLongLine)
 	}
 	var record struct { // what a replay needs of a line; other keys are skipped
-		HashIDs   []uint64 `json:"hash_ids"`
-		Timestamp *float64 `json:"timestamp"` // milliseconds
+		HashIDs []uint64 `json:"hash_ids"`
 	}
 	if err := json.Unmarshal(text, &record); err != nil {
 		return Request{}, r.fail(explain(err))
@@ -126,32 +117,8 @@ func (r *traceReader) next(timed bool) (Request, error) {
 	if record.HashIDs == nil {
 		return Request{}, r.fail(errors.New("hash_ids is missing; every request needs the list of its block ids"))
 	}
-	one := Request{Number: r.line, IDs: record.HashIDs}
-	if timed {
-		at, err := r.at(record.Timestamp)
-		if err != nil {
-			return Request{}, r.fail(err)
-		}
-		one.At = at
-	}
 	r.began = true
-	return one, nil
-}
-
-// at returns the time of the next request since the first.
-func (r *traceReader) at(ms *float64) (time.Duration, error) {
-	switch {
-	case ms == nil:
-		return 0, errors.New("timestamp is missing; a replay at a speed needs one on every line, in milliseconds")
-	case !r.began:
-		r.first = *ms
-	case *ms < r.last:
-		return 0, fmt.Errorf("timestamp %v is before %v, the line above's; put the lines in order of time", *ms, r.last)
-	case *ms-r.first > float64(maxSpan.Milliseconds()):
-		return 0, fmt.Errorf("timestamp %v is over a year after the first, %v; timestamps are in milliseconds", *ms, r.first)
-	}
-	r.last = *ms
-	return time.Duration((*ms - r.first) * float64(time.Millisecond)), nil
+	return Request{Number: r.line, IDs: record.HashIDs}, nil
 }
 
 // explain says what the error of a line means for a trace.
@@ -163,8 +130,6 @@ func explain(err error) error {
 	switch {
 	case ok && wrong.Field == "hash_ids":
 		return fmt.Errorf("hash_ids has a JSON %s; it must be a list of integers from 0 to 2^64-1", wrong.Value)
-	case ok && wrong.Field == "timestamp":
-		return fmt.Errorf("timestamp is a JSON %s; it must be a number of milliseconds", wrong.Value)
 	case ok:
 		return fmt.Errorf("a JSON %s; a trace holds one object a line", wrong.Value)
 	}

@@ -10,18 +10,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // readAll returns the requests of a trace until the first error.
-func readAll(t *testing.T, text string, timed bool) (all []Request, err error) {
+func readAll(t *testing.T, text string) (all []Request, err error) {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("t.jsonl", []byte(text), 0o600))
-	err = Trace("t.jsonl").Requests(t.Context(), BlockTokens, 0, timed, func(r Request) error {
+	err = Trace("t.jsonl").Requests(t.Context(), BlockTokens, 0, func(r Request) error {
 		all = append(all, r)
 		return nil
 	})
@@ -49,7 +48,7 @@ func TestTraceReads(t *testing.T) {
 		"longest lines":     {longest + "\r\n" + longest, "1: [1] 2: [1] "},
 	} {
 		for _, text := range []string{tt.text, zip(t, tt.text)} {
-			all, err := readAll(t, text, false)
+			all, err := readAll(t, text)
 			require.NoError(t, err, name)
 			got := ""
 			for _, r := range all {
@@ -79,14 +78,14 @@ func TestTraceErrors(t *testing.T) {
 		"t.jsonl: gzip: invalid header":                                                            "\x1f\x8bxxxxxxxxxx",
 		"t.jsonl:4: unexpected EOF":                                                                zip(t, strings.Repeat(good, 3))[:len(zip(t, strings.Repeat(good, 3)))-4],
 	} {
-		all, err := readAll(t, text, false)
+		all, err := readAll(t, text)
 		require.ErrorIs(t, err, ErrTrace)
 		assert.ErrorContains(t, err, "bad trace: "+strings.TrimSpace(want))
 		for _, r := range all {
 			assert.Equal(t, []uint64{1}, r.IDs, "the lines before it")
 		}
 	}
-	err := Trace(filepath.Join(t.TempDir(), "none")).Requests(t.Context(), BlockTokens, 0, false, nil)
+	err := Trace(filepath.Join(t.TempDir(), "none")).Requests(t.Context(), BlockTokens, 0, nil)
 	require.ErrorIs(t, err, ErrTrace)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
@@ -95,37 +94,6 @@ func TestTraceEndsWithItsReader(t *testing.T) {
 	stop := errors.New("stop")
 	path := filepath.Join(t.TempDir(), "t.jsonl")
 	require.NoError(t, os.WriteFile(path, []byte("{\"hash_ids\":[1]}\n?"), 0o600))
-	require.ErrorIs(t, Trace(path).Requests(t.Context(), BlockTokens, 0, false, func(Request) error { return stop }), stop)
-	require.NoError(t, Trace(path).Requests(t.Context(), BlockTokens, 1, false, func(Request) error { return nil }), "what follows is not read")
-}
-
-func TestTimestamps(t *testing.T) {
-	const first = "{\"timestamp\":5,\"hash_ids\":[1]}\n"
-	for second, want := range map[string]string{ // of the error, or empty
-		`{"timestamp":5,"hash_ids":[1]}`:           "",
-		`{"timestamp":5.5,"hash_ids":[1]}`:         "",
-		`{"timestamp":31622400005,"hash_ids":[1]}`: "",
-		`{"timestamp":4,"hash_ids":[1]}`:           "timestamp 4 is before 5, the line above's; put the lines in order of time",
-		`{"hash_ids":[1]}`:                         "timestamp is missing; a replay at a speed needs one on every line, in milliseconds",
-		`{"timestamp":null,"hash_ids":[1]}`:        "timestamp is missing",
-		`{"timestamp":"6","hash_ids":[1]}`:         "timestamp is a JSON string; it must be a number of milliseconds",
-		`{"timestamp":1e999,"hash_ids":[1]}`:       "timestamp is a JSON number 1e999; it must be",
-		`{"timestamp":31622400006,"hash_ids":[1]}`: "is over a year after the first, 5; timestamps are in milliseconds",
-	} {
-		all, err := readAll(t, first+second, true)
-		if want == "" {
-			require.NoError(t, err)
-			require.Len(t, all, 2)
-			assert.Zero(t, all[0].At)
-			continue
-		}
-		require.ErrorIs(t, err, ErrTrace)
-		require.ErrorContains(t, err, "t.jsonl:2: ")
-		assert.ErrorContains(t, err, want)
-	}
-	all, err := readAll(t, first+`{"timestamp":7.5,"hash_ids":[]}`, true)
-	require.NoError(t, err)
-	assert.Equal(t, 2500*time.Microsecond, all[1].At)
-	_, err = readAll(t, first+`{"hash_ids":[1]}`, false)
-	require.NoError(t, err, "flat out, it need not be there")
+	require.ErrorIs(t, Trace(path).Requests(t.Context(), BlockTokens, 0, func(Request) error { return stop }), stop)
+	require.NoError(t, Trace(path).Requests(t.Context(), BlockTokens, 1, func(Request) error { return nil }), "what follows is not read")
 }

@@ -182,8 +182,6 @@ func TestReplayWrongUsage(t *testing.T) {
 		"an argument":     {[]string{"replay", "--trace", excerpt, "x"}, `unexpected argument "x"`},
 		"not a number":    {[]string{"replay", "--trace", excerpt, "--requests", "x"}, `invalid argument "x" for "-n, --requests" flag: write a whole number`},
 		"not numbers":     {[]string{"compare", "--hashes", "x"}, `invalid argument "x" for "--hashes" flag: write whole numbers, such as 1,64`},
-		"speed":           {[]string{"replay", "--trace", excerpt, "--speed", "-1"}, "bad options: a speed of -1; give 1 for the trace's own"},
-		"no timestamps":   {[]string{"replay", "--trace", bad, "--speed", "1"}, "bad trace: " + bad + ":1: timestamp is missing; a replay at a speed needs one"},
 		"limit":           {[]string{"replay", "--trace", excerpt, "--requests", "-1"}, "bad options: -1 requests"},
 		"timeout":         {[]string{"replay", "--trace", excerpt, "--timeout", "0s"}, "bad options: a timeout of 0s"},
 		"missing file":    {[]string{"replay", "--trace", missing}, "bad trace: stat " + missing + ": no such file"},

@@ -35,12 +35,11 @@ looks up all of its blocks, checks the answer against a model, and then stores
 the blocks. Begin with a fresh server or a reset one, whose pool has one
 full-attention group.
 
-By default each request follows the answer to the one before. With --speed they
-come at the trace's times, and a lookup's latency counts from when it was due.
+Each request follows the answer to the one before.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the replay
 was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`,
-		Example: "  hitbench replay --trace trace.jsonl\n  hitbench replay --trace trace.jsonl.gz --speed 100",
+		Example: "  hitbench replay --trace trace.jsonl",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.replay(cmd.Context(), f)
@@ -50,7 +49,6 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	flags.SortFlags = false
 	flags.StringVar(&f.trace, "trace", "", "`file` of a trace, plain or gzip")
 	flags.IntVarP(&f.o.Requests, "requests", "n", 0, "`number` of requests, the first ones; 0 for all")
-	flags.Float64Var(&f.o.Speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100 compressed; 0 for flat out")
 	flags.BoolVar(&f.o.AllowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the model")
 	timeoutFlag(flags, &f.o.Timeout, 10*time.Second, "")
 	jsonFlag(flags, &f.json)
@@ -115,7 +113,7 @@ func (a *app) connect(ctx context.Context, addr string, secure connectflags.Conn
 func (a *app) watchReplay(ctx context.Context, o replay.Options, target conn, total int) (replay.Report, error) {
 	return watch(a, func(p *progress) (replay.Report, error) {
 		done := 0
-		o.OnRequest = func(time.Duration) {
+		o.OnRequest = func() {
 			done++
 			p.step("replay", done, total)
 		}
