@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"reflect"
@@ -18,7 +17,6 @@ import (
 // reloadable is the part of a started server.Server that a reload uses.
 type reloadable interface {
 	SetListener(address string, settings server.Settings) error
-	SetLimits(limits server.Limits) error
 }
 
 // reloader reads the configuration of a server again: all of it at a signal, the files of its listeners when they change.
@@ -179,11 +177,6 @@ func (r *reloader) prepare(next *config.Config, files []readFiles) (*change, err
 
 // apply puts c into effect.
 func (r *reloader) apply(c *change) error {
-	if c.cfg.Limits != r.cfg.Limits {
-		if err := r.srv.SetLimits(serverLimits(c.cfg.Limits)); err != nil {
-			return fmt.Errorf("limits: %w", err)
-		}
-	}
 	for _, l := range c.differing {
 		if err := r.setListener(l.listener, l.Settings); err != nil {
 			return err

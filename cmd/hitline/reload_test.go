@@ -27,18 +27,11 @@ import (
 type fakeReloadable struct {
 	calls    []string
 	settings map[string]server.Settings
-	limits   server.Limits
 }
 
 func (f *fakeReloadable) SetListener(address string, settings server.Settings) error {
 	f.calls = append(f.calls, address)
 	f.settings[address] = settings
-	return nil
-}
-
-func (f *fakeReloadable) SetLimits(limits server.Limits) error {
-	f.calls = append(f.calls, "limits")
-	f.limits = limits
 	return nil
 }
 
@@ -97,10 +90,9 @@ func TestReload(t *testing.T) {
 	for range 2 {
 		r.reload()
 		lines := r.lines()
-		assert.Equal(t, `level=WARN msg="some changes need a restart" fields="[listen loops pools limits.max_memory log.format]"`, lines[len(lines)-1])
+		assert.Equal(t, `level=WARN msg="some changes need a restart" fields="[listen loops pools limits.max_hashes limits.max_memory log.format]"`, lines[len(lines)-1])
 	}
-	assert.Equal(t, []string{"limits", "tcp://127.0.0.1:2"}, r.srv.take(), "once")
-	assert.Equal(t, 5, r.srv.limits.MaxHashes)
+	assert.Equal(t, []string{"tcp://127.0.0.1:2"}, r.srv.take(), "once")
 	assert.Equal(t, []string{"ping"}, r.srv.settings["tcp://127.0.0.1:2"].Rules.Anonymous.Names())
 	assert.Equal(t, 3*time.Second, r.drainTimeout())
 	assert.Equal(t, slog.LevelWarn, r.level.Level())
@@ -292,9 +284,6 @@ func TestReloadOfAProcess(t *testing.T) {
 	log := bufio.NewScanner(reader)
 	address := readyLine(t, log)
 	file := cmd.Args[len(cmd.Args)-1]
-	ask := func(line string) result {
-		return hitline(t, "", append(strings.Fields(line), "--connect", address)...)
-	}
 	require.NoError(t, os.WriteFile(file, []byte(base+"drain_timeout: 17s\nmax_pools: 3\n"), 0o600))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
 	assert.Contains(t, awaitLine(t, log, "reloaded"), `"changed":["drain_timeout"]`)
@@ -303,7 +292,7 @@ func TestReloadOfAProcess(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(base+"loop: 1\n"), 0o600))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
 	assert.Contains(t, awaitLine(t, log, "not reloaded"), file+":3:1: loop: unknown field; did you mean loops?")
-	assert.Equal(t, exitDone, ask("ping").code)
+	assert.Equal(t, exitDone, hitline(t, "", "ping", "--connect", address).code)
 
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	assert.Contains(t, awaitLine(t, log, "stopping"), `"drain_timeout":"17s"`)

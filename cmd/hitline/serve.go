@@ -206,11 +206,9 @@ func printConfig(cmd *cobra.Command, cfg *config.Config) error {
 func serverLimits(l config.Limits) server.Limits {
 	return server.Limits{
 		MaxMessage:       int64(l.MaxMessage),
-		MaxFrames:        l.MaxFrames,
 		MaxHashes:        l.MaxHashes,
 		MaxConnections:   l.MaxConnections,
 		MaxInFlight:      l.MaxInFlight,
-		MaxUnsent:        int(l.MaxUnsent),
 		WriteTimeout:     time.Duration(l.WriteTimeout),
 		HandshakeTimeout: time.Duration(l.HandshakeTimeout),
 		MessageTimeout:   time.Duration(l.MessageTimeout),

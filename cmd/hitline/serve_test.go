@@ -32,6 +32,7 @@ func TestDefaultLimits(t *testing.T) {
 	cfg := config.Default()
 	limits := server.DefaultLimits()
 	limits.MaxMemory = 0 // by the machine: see TestMemoryAccount
+	limits.MaxUnsent = 0 // is no setting
 	assert.Equal(t, limits, serverLimits(cfg.Limits))
 	assert.Equal(t, config.Listeners(api.DefaultListen), cfg.Listen)
 }
@@ -93,9 +94,9 @@ func TestConfigurationErrors(t *testing.T) {
 	}
 	got := hitline(t, "", "serve", "--config", "/no/such.yaml")
 	assert.Equal(t, result{exitUsage, "", "hitline: cannot read the configuration: open /no/such.yaml: no such file or directory\n"}, got)
-	t.Setenv("HITLINE_LIMITS_MAX_FRAME", "1")
+	t.Setenv("HITLINE_LIMITS_MAX_HASH", "1")
 	got = hitline(t, "", "serve")
-	assert.Equal(t, result{exitUsage, "", "hitline: HITLINE_LIMITS_MAX_FRAME: no such variable; did you mean HITLINE_LIMITS_MAX_FRAMES?\n"}, got)
+	assert.Equal(t, result{exitUsage, "", "hitline: HITLINE_LIMITS_MAX_HASH: no such variable; did you mean HITLINE_LIMITS_MAX_HASHES?\n"}, got)
 }
 
 func TestBindFailure(t *testing.T) {

@@ -20,21 +20,16 @@ import (
 func TestNegativeLimits(t *testing.T) {
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	server := unstarted(t)
 	fields := reflect.TypeFor[Limits]()
 	for i := range fields.NumField() {
 		var limits Limits
 		reflect.ValueOf(&limits).Elem().Field(i).SetInt(-1)
 		name := fields.Field(i).Name
-		for _, err := range []error{server.SetLimits(limits), errOf(New(service, Config{Limits: limits}))} {
-			require.ErrorIs(t, err, api.ErrConfig, name)
-			require.ErrorContains(t, err, name+" is -1")
-		}
+		_, err := New(service, Config{Limits: limits})
+		require.ErrorIs(t, err, api.ErrConfig, name)
+		require.ErrorContains(t, err, name+" is -1")
 	}
-	require.Equal(t, DefaultLimits(), *server.limits.Load())
 }
-
-func errOf(_ *Server, err error) error { return err }
 
 // While the service of a described pool is made, which can take long, everything else about pools goes on:
 // connections come and go, name and describe others, and ask for figures. Whoever describes the same pool

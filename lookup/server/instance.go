@@ -3,7 +3,6 @@ package server
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"time"
 
 	"github.com/hitline/hitline/lookup/api"
@@ -26,24 +25,16 @@ const jobsPerWorker = 4
 // Instance returns the instance that pings and stats name. Each Server is another one. The caller must
 // not modify Requests.
 func (s *Server) Instance() api.Instance {
-	of := s.limits.Load()
+	of := &s.limits
 	i, inFlight := s.instance, of.MaxInFlight
 	if s.backend != nil { // more would wait for so long that their time is up
 		inFlight = min(inFlight, jobsPerWorker*s.backend.Config().Workers)
 	}
 	i.Limits = api.Limits{
-		MaxMessage: of.MaxMessage, MaxFrames: of.MaxFrames, MaxHashes: of.MaxHashes,
+		MaxMessage: of.MaxMessage, MaxFrames: netproto.DefaultMaxFrames, MaxHashes: of.MaxHashes,
 		MaxInFlight: inFlight, MaxInFlightBytes: maxInFlightBytes,
 	}
 	return i
-}
-
-// setLimits sets the limits that are in effect, and what pings tell of them.
-func (s *Server) setLimits(limits *Limits) {
-	s.limits.Store(limits)
-	text, _ := json.Marshal(s.Instance()) // numbers and texts
-	frame := netproto.AppendFrame(nil, text, false)
-	s.pong.Store(&frame)
 }
 
 // pingReply returns the frames after the 01 of the reply to a ping: those of the ping, or the
@@ -52,5 +43,5 @@ func (s *Server) pingReply(q *netproto.Request) []byte {
 	if len(q.Echo) > 0 {
 		return q.Echo
 	}
-	return *s.pong.Load()
+	return s.pong
 }

@@ -91,7 +91,7 @@ func (s *session) beginJob(q *netproto.Request) (wanted bool) {
 // checkJob returns an error if a job needs a pool and the connection has none, or if the connection
 // has as many jobs as it may have.
 func (s *session) checkJob(tag netproto.Tag) error {
-	limits := s.server.limits.Load()
+	limits := &s.server.limits
 	switch {
 	case s.pool == nil && !operations[tag].noPool:
 		return errNoPool

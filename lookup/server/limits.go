@@ -14,7 +14,6 @@ import (
 type Limits struct {
 	// A connection that exceeds one of these is closed.
 	MaxMessage int64 // bytes of a request, headers included
-	MaxFrames  int   // frames of a request
 	MaxUnsent  int   // bytes of replies that the peer has not read
 
 	// MaxHashes bounds the hashes of a lookup. More are answered 00.
@@ -41,7 +40,6 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		MaxMessage:       netproto.DefaultMaxMessage,
-		MaxFrames:        netproto.DefaultMaxFrames,
 		MaxHashes:        2_000_000, // of 32 bytes they fit a message: a prompt of 32 million tokens in blocks of 16
 		MaxConnections:   4096,
 		MaxInFlight:      1024,
@@ -55,7 +53,7 @@ func DefaultLimits() Limits {
 
 // inEffect returns the limits with zero fields replaced, and MaxConnections lowered to what the
 // limit of open files allows.
-func (l Limits) inEffect(cfg *Config, listeners []Listener) *Limits {
+func (l Limits) inEffect(cfg *Config, listeners []Listener) Limits {
 	l = l.withDefaults()
 	files := OpenFileLimit()
 	if capped := capConnections(l.MaxConnections, files, descriptorsOf(listeners), uint64(cfg.OtherConnections)); capped < l.MaxConnections {
@@ -63,18 +61,7 @@ func (l Limits) inEffect(cfg *Config, listeners []Listener) *Limits {
 			"max_connections", capped, "configured", l.MaxConnections, "open_files", files)
 		l.MaxConnections = capped
 	}
-	return &l
-}
-
-// SetLimits replaces the limits. Those of a request's bytes and frames are for new connections, and
-// if more than MaxConnections are open, none is closed. MaxMemory stays as it was. It returns
-// api.ErrConfig if one is negative.
-func (s *Server) SetLimits(l Limits) error {
-	if err := l.check(); err != nil {
-		return err
-	}
-	s.setLimits(l.inEffect(&s.cfg, s.listeners))
-	return nil
+	return l
 }
 
 // check returns api.ErrConfig if a limit is negative.
@@ -83,7 +70,7 @@ func (l Limits) check() error {
 		name  string
 		value int64
 	}{
-		{"MaxMessage", l.MaxMessage}, {"MaxFrames", int64(l.MaxFrames)}, {"MaxUnsent", int64(l.MaxUnsent)},
+		{"MaxMessage", l.MaxMessage}, {"MaxUnsent", int64(l.MaxUnsent)},
 		{"MaxHashes", int64(l.MaxHashes)}, {"MaxConnections", int64(l.MaxConnections)}, {"MaxInFlight", int64(l.MaxInFlight)},
 		{"MaxMemory", l.MaxMemory}, {"WriteTimeout", int64(l.WriteTimeout)}, {"HandshakeTimeout", int64(l.HandshakeTimeout)},
 		{"MessageTimeout", int64(l.MessageTimeout)}, {"IdleTimeout", int64(l.IdleTimeout)},
@@ -99,7 +86,6 @@ func (l Limits) check() error {
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
 	l.MaxMessage = cmp.Or(l.MaxMessage, d.MaxMessage)
-	l.MaxFrames = cmp.Or(l.MaxFrames, d.MaxFrames)
 	l.MaxUnsent = cmp.Or(l.MaxUnsent, d.MaxUnsent)
 	l.MaxHashes = cmp.Or(l.MaxHashes, d.MaxHashes)
 	l.MaxConnections = cmp.Or(l.MaxConnections, d.MaxConnections)

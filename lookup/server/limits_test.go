@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,19 +21,19 @@ import (
 // The defaults are those that are documented.
 func TestDefaultLimits(t *testing.T) {
 	want := Limits{
-		MaxMessage: 64 << 20, MaxFrames: 32, MaxHashes: 2_000_000, MaxConnections: 4096, MaxInFlight: 1024, MaxUnsent: 1 << 20,
+		MaxMessage: 64 << 20, MaxHashes: 2_000_000, MaxConnections: 4096, MaxInFlight: 1024, MaxUnsent: 1 << 20,
 		MaxMemory: 128 << 20, WriteTimeout: 30 * time.Second, HandshakeTimeout: 10 * time.Second, MessageTimeout: time.Minute,
 	}
 	require.Equal(t, want, DefaultLimits())
 	require.Equal(t, want, Limits{}.withDefaults())
-	all := Limits{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
+	all := Limits{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
 	require.Equal(t, all, all.withDefaults())
 }
 
 // At each limit of a request's form it is answered, one past it the connection is
 // closed for the reason that is counted.
 func TestLimitsThatClose(t *testing.T) {
-	server := startServer(t, blocks16, Limits{MaxMessage: 1000, MaxFrames: 20})
+	server := startServer(t, blocks16, Limits{MaxMessage: 1000})
 	frames := func(n int) []byte {
 		return lookuptest.Encode(append([][]byte{[]byte("ping")}, make([][]byte, n-1)...)...)
 	}
@@ -52,7 +51,7 @@ func TestLimitsThatClose(t *testing.T) {
 		reason   closeReason
 	}{
 		"message":          {ping(1000), ping(1001), closedMessageLength},
-		"frames":           {frames(20), frames(21), closedFrameCount},
+		"frames":           {frames(netproto.DefaultMaxFrames), frames(netproto.DefaultMaxFrames + 1), closedFrameCount},
 		"envelope":         {envelope(netproto.MaxEnvelopeFrames, 1), envelope(netproto.MaxEnvelopeFrames+1, 1), closedEnvelope},
 		"address":          {envelope(1, netproto.MaxAddress), envelope(1, netproto.MaxAddress+1), closedEnvelope},
 		"message, at once": {frames(2), []byte("\x02\x00\x00\x00\x00\x00\x00\x04\x00"), closedMessageLength},
@@ -120,7 +119,7 @@ func TestSlowSender(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			server := unstarted(t)
-			require.NoError(t, server.SetLimits(Limits{MessageTimeout: limit, HandshakeTimeout: limit}))
+			server.limits = Limits{MessageTimeout: limit, HandshakeTimeout: limit}.withDefaults()
 			ses, _ := fedSession(t, server, settingsOf(t, access.All, tokenOf("engines", access.All)), new(replies))
 			ses.servePlain()
 			for i := range c.bytes[:limit/pause+1] {
@@ -130,26 +129,5 @@ func TestSlowSender(t *testing.T) {
 			}
 			require.Equal(t, c.reason, server.overdue(ses, monotime.Now()), name)
 		})
-	}
-}
-
-// A lower limit is for connections that come: those that are open were told the one before.
-func TestLowerLimitClosesNone(t *testing.T) {
-	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
-	store.Holding(gate, "exists", "")
-	server := startRemote(t, store, patient, Limits{MaxInFlight: 20})
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	const before = 15
-	for i := range before {
-		p.Send(t, lookupOf(fmt.Sprint(i), lookuptest.Chain(fmt.Sprint(i), 2, 32)))
-	}
-	lookuptest.Eventually(t, "all wait", func() bool { return server.Stat().InFlight == before })
-	require.NoError(t, server.SetLimits(Limits{MaxInFlight: 5}))
-	p.Send(t, lookupOf("one more", lookuptest.Chain("more", 2, 32)))
-	p.Expect(t, "one more 00")
-	close(gate.Open)
-	for range before {
-		_, body, _ := p.Reply(t)
-		require.Equal(t, hitText(0), body)
 	}
 }

@@ -93,12 +93,9 @@ func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 	return ps, nil
 }
 
-// addNamed adds a configured pool. A described one of its name without connections gives way.
+// addNamed adds a configured pool. No connection is served yet.
 func (ps *pools) addNamed(named ServedPool) error {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
 	err := CheckPoolName(named.Name)
-	before := ps.byName[named.Name]
 	switch {
 	case named.Service == nil:
 		return fmt.Errorf("server: %w: pool %q has no service", api.ErrConfig, named.Name)
@@ -106,20 +103,12 @@ func (ps *pools) addNamed(named ServedPool) error {
 		return fmt.Errorf("server: %w: pool %q: %w", api.ErrConfig, named.Name, err)
 	case named.Service.Backend() != ps.backend:
 		return fmt.Errorf("server: %w: pool %q has another backend than the others", api.ErrConfig, named.Name)
-	case before != nil && !before.described:
+	case ps.byName[named.Name] != nil:
 		return fmt.Errorf("server: %w: two pools are named %q", api.ErrConfig, named.Name)
-	case before != nil && before.connections > 0:
-		return fmt.Errorf("server: %w: pool %q is a described one that has connections", api.ErrConfig, named.Name)
-	case before != nil:
-		ps.remove(before)
 	}
 	ps.byName[named.Name] = newPool(named.Name, named.Service)
 	return nil
 }
-
-// AddPool adds a configured pool, as if it were one of Config.Pools. Open connections keep theirs.
-// It returns api.ErrConfig as New.
-func (s *Server) AddPool(p ServedPool) error { return s.pools.addNamed(p) }
 
 // inPoolName reports whether a pool's name may have the character.
 func inPoolName(r rune) bool { return r > ' ' && r <= '~' && r != '"' }

@@ -8,7 +8,7 @@ import (
 // queueReply queues a job after those with an equal envelope. It returns false if the connection
 // has twice the requests in flight that it may have: it is to be closed then.
 func (s *session) queueReply(j *job) bool {
-	if int(s.inFlight.Load()) >= 2*max(s.told.MaxInFlight, s.server.limits.Load().MaxInFlight) {
+	if int(s.inFlight.Load()) >= 2*s.server.limits.MaxInFlight {
 		j.release()
 		s.sendErr = errInFlight
 		return false

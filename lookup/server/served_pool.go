@@ -12,7 +12,7 @@ type ServedPool struct {
 	Name    string // "" for the server's own
 	Service *lookup.Service
 
-	// The server sets these; it ignores those of Config.Pools and AddPool.
+	// The server sets these; it ignores those of Config.Pools.
 	Digest    string // SHA-256 of its description, in hexadecimal, as in the reply to pool
 	Described bool   // a client has described it, or DescribePool
 }

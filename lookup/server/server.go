@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"io/fs"
 	"log/slog"
 	"runtime"
@@ -65,15 +66,15 @@ type Server struct {
 	backend   *lookup.SharedBackend // nil over the memory index
 	pools     *pools
 	cfg       Config
-	instance  api.Instance           // without its limits
-	pong      atomic.Pointer[[]byte] // the frame of the reply to a ping
-	listeners []Listener             // as configured
-	engine    *gnet.Client           // event loops without listeners
-	acceptor  *acceptor              // of all bound listeners
-	addrs     []string               // bound, see Addrs
+	instance  api.Instance // without its limits
+	pong      []byte       // the frame of the reply to a ping
+	listeners []Listener   // as configured
+	engine    *gnet.Client // event loops without listeners
+	acceptor  *acceptor    // of all bound listeners
+	addrs     []string     // bound, see Addrs
 
-	limits     atomic.Pointer[Limits] // in effect; what it points to does not change
-	ctx        context.Context        // of jobs; ends when the server stops
+	limits     Limits          // in effect
+	ctx        context.Context // of jobs; ends when the server stops
 	cancel     context.CancelFunc
 	workers    workerPools
 	renewals   renewals
@@ -139,6 +140,8 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.instance = newInstance(cfg.Version)
-	s.setLimits(limits)
+	s.limits = limits
+	text, _ := json.Marshal(s.Instance()) // numbers and texts
+	s.pong = netproto.AppendFrame(nil, text, false)
 	return s, nil
 }

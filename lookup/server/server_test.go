@@ -107,7 +107,7 @@ func TestGarbage(t *testing.T) {
 func TestMessageTimeoutIsPerMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := unstarted(t)
-		require.NoError(t, server.SetLimits(Limits{MessageTimeout: 500 * time.Millisecond}))
+		server.limits = Limits{MessageTimeout: 500 * time.Millisecond}.withDefaults()
 		var got replies
 		ses := openSession(server, &got)
 		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }

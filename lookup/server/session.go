@@ -24,7 +24,6 @@ type session struct {
 	server *Server
 	authorization
 	pool    *pool           // that its requests are about, nil if none
-	told    *Limits         // in effect when it was opened
 	service *lookup.Service // of the pool, with the retention interval of the engine; nil if none
 	reader  *netproto.Reader
 
@@ -77,9 +76,8 @@ type replyWriter interface {
 
 // newSession returns the session of an accepted connection.
 func newSession(server *Server, loop *eventLoop, conn replyWriter, p *pendingConn) *session {
-	of := server.limits.Load()
-	limits := netproto.Limits{MaxMessage: of.MaxMessage, MaxFrames: of.MaxFrames}
-	s := &session{server: server, told: of, conn: conn, loop: loop, metrics: &loop.metrics, reader: netproto.NewReader(limits, 0)}
+	limits := netproto.Limits{MaxMessage: server.limits.MaxMessage}
+	s := &session{server: server, conn: conn, loop: loop, metrics: &loop.metrics, reader: netproto.NewReader(limits, 0)}
 	s.lastActive.Store(monotime.Now())
 	server.pools.move(nil, server.pools.own)
 	s.setPool(server.pools.own, nil)
@@ -217,7 +215,7 @@ func (s *session) flush(minBytes int) {
 	s.written += int64(len(s.out.B))
 	if _, err := s.conn.Write(s.out.B); err != nil {
 		s.sendErr = errConnGone // OnClose has already run
-	} else if s.updateUnsent() > s.server.limits.Load().MaxUnsent {
+	} else if s.updateUnsent() > s.server.limits.MaxUnsent {
 		s.sendErr = errSlowReader
 	}
 	s.out.B = s.out.B[:0]

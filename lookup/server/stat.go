@@ -70,7 +70,7 @@ func (s *Server) poolStat(p *pool) api.Stat {
 		st.Pool = p.name
 	}
 	st.Instance, st.StartTime = s.instance.ID, s.instance.StartTime
-	st.MaxConnections = int64(s.limits.Load().MaxConnections)
+	st.MaxConnections = int64(s.limits.MaxConnections)
 	_, st.MaxMemory, _ = s.memory.Usage()
 	return st
 }

@@ -10,10 +10,8 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // modelPool is a pool of a model.
@@ -147,28 +145,6 @@ func TestTenantLosesPool(t *testing.T) {
 	require.Equal(t, "a", poolOf(t, other).Pool, "which it still may use")
 	require.Equal(t, []string{"b", "a"}, poolOf(t, other).PoolNames)
 	require.EqualValues(t, 1, server.Stat().Closed["credential_revoked"])
-}
-
-// A pool that is added while the server runs is one of those that are configured.
-func TestAddPool(t *testing.T) {
-	server := startTenants(t, "a")
-	service, err := memoryService(modelPool("b"))
-	require.NoError(t, err)
-	p := dialTenant(t, server, "b")
-	require.Zero(t, poolOf(t, p).Pools)
-	described := lookuptest.DialPeer(t, server.Addrs()[0])
-	inUse := map[string]any{"name": "b", "hash_block_size": 16}
-	require.Equal(t, []byte{netproto.StatusDone}, describe(t, described, inUse)[0])
-	require.ErrorIs(t, server.AddPool(ServedPool{Name: "b", Service: service}), api.ErrConfig, "a described one of this name has connections")
-	require.Equal(t, []byte{netproto.StatusDone}, describe(t, described, map[string]string{"name": "a"})[0])
-	require.NoError(t, server.AddPool(ServedPool{Name: "b", Service: service}))
-	require.EqualValues(t, 1, poolOf(t, p).Pools)
-	require.Equal(t, "b", poolOf(t, dialTenant(t, server, "b")).Pool)
-	remote, err := lookup.NewService(lookup.ServiceConfig{Pool: modelPool("c"), Backend: &lookuptest.KeyStore{}})
-	require.NoError(t, err)
-	for _, wrong := range []ServedPool{{Name: "b", Service: service}, {Service: service}, {Name: "x"}, {Name: "c", Service: remote}} {
-		require.ErrorIs(t, server.AddPool(wrong), api.ErrConfig, wrong.Name)
-	}
 }
 
 // A tenant whose auth request has failed does not keep its pool: anonymous peers may not have it.

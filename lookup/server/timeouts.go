@@ -35,12 +35,12 @@ func (s *Server) closeOverdue() {
 // exceededLimit returns which limit the peer of a closed connection has passed, for the log. It
 // returns nil if the reason is no limit, or has an error of its own.
 func (s *Server) exceededLimit(ses *session, reason closeReason) error {
-	limits := s.limits.Load()
+	limits := &s.limits
 	switch reason {
 	case closedMemory:
 		return fmt.Errorf("limits.max_memory is used up (connections may hold %d bytes of it); this one held %d", s.maxHeld, ses.held.Load())
 	case closedSlowReader:
-		return fmt.Errorf("more than limits.max_unsent (%d bytes) of replies are not read", limits.MaxUnsent)
+		return fmt.Errorf("more than %d bytes of replies are not read", limits.MaxUnsent)
 	case closedInFlight:
 		return fmt.Errorf("more than limits.max_in_flight (%d) requests have no reply, or more than a message and %d bytes wait behind one that changes something", limits.MaxInFlight, maxInFlightBytes)
 	case closedWriteTimeout:
@@ -57,7 +57,7 @@ func (s *Server) exceededLimit(ses *session, reason closeReason) error {
 
 // overdue returns the timeout that a session has passed, closedByPeer if it has passed none.
 func (s *Server) overdue(ses *session, now int64) closeReason {
-	limits := s.limits.Load()
+	limits := &s.limits
 	if since := ses.unsentSince.Load(); since != 0 && now-since > int64(limits.WriteTimeout) {
 		return closedWriteTimeout
 	}

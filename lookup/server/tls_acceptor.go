@@ -68,7 +68,7 @@ func (a *acceptor) admitTLS(ln *listener, conn *net.TCPConn) error {
 		return err
 	}
 	c.raw = raw
-	if !a.tls.add(c, a.server.limits.Load().HandshakeTimeout) {
+	if !a.tls.add(c, a.server.limits.HandshakeTimeout) {
 		a.dropDraining(conn)
 		return nil
 	}
@@ -103,7 +103,7 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 		return err
 	}
 	var loop, inner *net.UnixConn
-	err = a.withDescriptors(c, time.Now().Add(a.server.limits.Load().HandshakeTimeout), func() (err error) {
+	err = a.withDescriptors(c, time.Now().Add(a.server.limits.HandshakeTimeout), func() (err error) {
 		loop, inner, err = connPair()
 		return err
 	})
@@ -144,7 +144,7 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 // handshakeOnce does the handshake, and ends its claim to compute.
 func (c *tlsConn) handshakeOnce() error {
 	defer c.handshake.Close()
-	defer time.AfterFunc(c.limits.Load().HandshakeTimeout, c.handshake.Close).Stop() // while it waits for a processor
+	defer time.AfterFunc(c.limits.HandshakeTimeout, c.handshake.Close).Stop() // while it waits for a processor
 	return c.tls.Handshake()
 }
 
@@ -159,7 +159,7 @@ func (a *acceptor) handshakeFailed(c *tlsConn, err error) {
 	case !c.received.Load() && !errors.Is(err, os.ErrDeadlineExceeded):
 		reason = closedByPeer
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = fmt.Errorf("it did not end within limits.handshake_timeout (%v)", a.server.limits.Load().HandshakeTimeout)
+		err = fmt.Errorf("it did not end within limits.handshake_timeout (%v)", a.server.limits.HandshakeTimeout)
 	case errors.Is(err, io.EOF):
 		err = errors.New("the peer has closed the connection")
 	case errors.As(err, &header):

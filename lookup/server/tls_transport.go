@@ -21,7 +21,7 @@ type tlsTransport struct {
 	raw       syscall.RawConn
 	listener  *listener
 	settings  *Settings // those of the handshake
-	limits    *atomic.Pointer[Limits]
+	limits    *Limits
 	handshake *cpushare.Claim // nil after it
 	received  atomic.Bool     // a byte has arrived
 
@@ -100,7 +100,7 @@ func (t *tlsTransport) Write(p []byte) (n int, err error) {
 func (t *tlsTransport) extend() {
 	for {
 		end := t.end.Load()
-		deadline := time.Now().Add(t.limits.Load().WriteTimeout)
+		deadline := time.Now().Add(t.limits.WriteTimeout)
 		if end != nil && deadline.After(*end) {
 			deadline = *end
 		}

@@ -141,7 +141,7 @@ func (s *session) keep(p []byte) error {
 	s.kept.append(p)
 	clear(p) // there may be a token in it
 	s.keeping.Store(true)
-	if int64(s.kept.size) > s.told.MaxMessage+maxInFlightBytes {
+	if int64(s.kept.size) > s.server.limits.MaxMessage+maxInFlightBytes {
 		return errInFlight
 	}
 	if s.barrier == nil {

@@ -14,8 +14,6 @@ import (
 func (c *Config) Merge(next *Config) (merged *Config, changed, left []string) {
 	merged = new(*c)
 	merged.Log.Level, merged.DrainTimeout = next.Log.Level, next.DrainTimeout
-	merged.Limits = next.Limits
-	merged.Limits.MaxMemory = c.Limits.MaxMemory
 	merged.Listen = slices.Clone(c.Listen)
 	found := 0
 	for i := range merged.Listen {

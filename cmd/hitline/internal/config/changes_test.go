@@ -22,13 +22,13 @@ func TestMerge(t *testing.T) {
 	}{
 		{"nothing", "loops: 1\n", "# text\nloops: 1\nlog: {level: info}\npool: {tp_size: 1}\n", nil, nil},
 		{
-			"at once", "limits: {max_frames: 7}\n", "log: {level: debug}\ndrain_timeout: 1s\nlimits: {max_frames: 8, idle_timeout: 1h}\n",
-			[]string{"limits.max_frames", "limits.idle_timeout", "drain_timeout", "log.level"}, nil,
+			"at once", "{}\n", "log: {level: debug}\ndrain_timeout: 1s\n",
+			[]string{"drain_timeout", "log.level"}, nil,
 		},
 		{
-			"after a restart", "{}\n", "log: {format: json}\nipc_mode: 0666\nloops: 2\nmax_pools: 3\naccept_pools: true\nmetrics: 127.0.0.1:1\npprof: true\nlimits: {max_memory: 1GiB}\n" +
+			"after a restart", "{}\n", "log: {format: json}\nipc_mode: 0666\nloops: 2\nmax_pools: 3\naccept_pools: true\nmetrics: 127.0.0.1:1\npprof: true\nlimits: {max_memory: 1GiB, idle_timeout: 1h}\n" +
 				"pool: {tp_size: 2, groups: [{kind: mamba, block_size: 16}]}\nbackend: {memory: {max_bytes: 2GiB, verify: bytes}}\n", nil,
-			[]string{"ipc_mode", "loops", "pool.tp_size", "pool.num_kv_head", "pool.groups", "max_pools", "backend.memory.max_bytes", "backend.memory.verify", "limits.max_memory", "metrics", "pprof", "log.format", "accept_pools"},
+			[]string{"ipc_mode", "loops", "pool.tp_size", "pool.num_kv_head", "pool.groups", "max_pools", "backend.memory.max_bytes", "backend.memory.verify", "limits.max_memory", "limits.idle_timeout", "metrics", "pprof", "log.format", "accept_pools"},
 		},
 		{"another backend", "{}\n", "pool: {model_name: m}\nbackend: {redis: {url: redis://x}}\n", nil, []string{"pool.model_name", "backend.redis.url", "backend"}},
 		{"a pool", "pool: {tp_size: 1}\npools: {a: {}, b: {}, c: {}}\n", "pool: {tp_size: 1}\npools: {a: {}, b: {tp_size: 2}, d: {}}\n", nil, []string{"pools"}},

@@ -37,11 +37,9 @@ type Config struct {
 // Limits bound what one client can cost.
 type Limits struct {
 	MaxMessage       Size     `yaml:"max_message"` // bytes of one message
-	MaxFrames        int      `yaml:"max_frames"`  // frames of one message
 	MaxHashes        int      `yaml:"max_hashes"`  // hashes of one lookup
 	MaxConnections   int      `yaml:"max_connections"`
 	MaxInFlight      int      `yaml:"max_in_flight"` // requests of one connection
-	MaxUnsent        Size     `yaml:"max_unsent"`    // bytes of replies of one connection
 	MaxMemory        Size     `yaml:"max_memory"`    // bytes of unread replies and unfinished requests; 0: by the machine
 	WriteTimeout     Duration `yaml:"write_timeout"` // in which a client takes none of its replies
 	HandshakeTimeout Duration `yaml:"handshake_timeout"`
@@ -70,11 +68,9 @@ func Default() Config {
 		Router: defaultRouter(),
 		Limits: Limits{
 			MaxMessage:       64 << 20,
-			MaxFrames:        32,
 			MaxHashes:        2_000_000,
 			MaxConnections:   4096,
 			MaxInFlight:      1024,
-			MaxUnsent:        1 << 20,
 			WriteTimeout:     Duration(30 * time.Second),
 			HandshakeTimeout: Duration(10 * time.Second),
 			MessageTimeout:   Duration(60 * time.Second),

@@ -82,7 +82,7 @@ pool:
       is_eagle_group: True
 backend:
   memory: {max_bytes: 2GiB, max_entries: 1000000, verify: bytes, snapshot: {path: /var/x, interval: 0}}
-limits: {max_message: 1MB, max_unsent: "512KiB", handshake_timeout: 1m30s, idle_timeout: 5m}
+limits: {max_message: 1MB, max_memory: "512MiB", handshake_timeout: 1m30s, idle_timeout: 5m}
 drain_timeout: 0s
 log:
   level: warn
@@ -106,7 +106,7 @@ log:
 		MaxBytes: 2 << 30, MaxEntries: 1_000_000, Verify: "bytes", Snapshot: Snapshot{Path: "/var/x", MaxAge: Duration(15 * time.Minute)},
 	}, c.Backend.Memory)
 	want := Default().Limits
-	want.MaxMessage, want.MaxUnsent = 1_000_000, 512<<10
+	want.MaxMessage, want.MaxMemory = 1_000_000, 512<<20
 	want.HandshakeTimeout, want.IdleTimeout = 90e9, 300e9
 	assert.Equal(t, want, c.Limits)
 	assert.Zero(t, c.DrainTimeout)
@@ -222,7 +222,7 @@ func TestYAMLRoundTrip(t *testing.T) {
 		c, err := Load(Source{File: write(t, "loops: 2\nlog: {level: error}\n")})
 		require.NoError(t, err)
 		c.Pool.ModelName, c.Pool.CachePrefix, c.Pool.RetentionInterval = name, name, &seven
-		c.Limits.MaxMessage, c.Limits.MaxUnsent, c.Limits.IdleTimeout = 12345, 3<<40, 1
+		c.Limits.MaxMessage, c.Limits.MaxMemory, c.Limits.IdleTimeout = 12345, 3<<40, 1
 		text, err := c.YAML()
 		require.NoError(t, err)
 		back, err := Load(Source{File: write(t, string(text))})

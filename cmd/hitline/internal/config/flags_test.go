@@ -73,7 +73,7 @@ func TestOriginIsOfTheLastSource(t *testing.T) {
 	require.EqualError(t, err, `HITLINE_POOL_GROUPS:1:2: pool.groups[0]: block_size is 0, want 1 to 2147483647`)
 
 	// A section of a later source leaves the fields that it does not name where they were.
-	file = write(t, "limits: {max_frames: 0}\npool: {tp_size: -1}\n")
+	file = write(t, "limits: {max_connections: 0}\npool: {tp_size: -1}\n")
 	_, err = Load(Source{File: file, Environ: []string{"HITLINE_LIMITS={max_hashes: 5}"}})
-	require.EqualError(t, err, file+":1:22: limits.max_frames: 0 is too small, must be at least 1")
+	require.EqualError(t, err, file+":1:27: limits.max_connections: 0 is too small, must be at least 1")
 }

@@ -223,11 +223,9 @@ var reference = []section{
 	}},
 	{"limits", "Beyond these, except where it says otherwise, the connection is closed.", []setting{
 		{"max_message", from(1), "", "bytes of one request"},
-		{"max_frames", from(1), "", "frames of one request"},
 		{"max_hashes", from(1), "", "hashes of one lookup, which is refused beyond it"},
 		{"max_connections", from(1), "", "open connections; lowered to what open files allow"},
 		{"max_in_flight", from(1), "", "unanswered requests of one connection; further ones are refused as `busy`"},
-		{"max_unsent", from(1), "", "bytes of replies that a client has not read"},
 		{"max_memory", orFrom(Size(MinMemory)), "", "bytes that all clients make the server hold; 0: by the machine"},
 		{"write_timeout", from(minTimeout), "", "in which a client reads none of its replies"},
 		{"handshake_timeout", from(minTimeout), "", "from the first to the last byte of a handshake"},
