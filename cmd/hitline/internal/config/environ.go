@@ -111,12 +111,8 @@ func splitList(text string) []string {
 	return list
 }
 
-// serviceVariable matches what Kubernetes and Docker add for a service, also for one that is called hitline-pool or
-// hitline-log, and linkVariable what Docker adds for a link. The first word of its alias is a group.
-var (
-	serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|ADDR|(PORT_)?(START|END)|PORT))?)$`)
-	linkVariable    = regexp.MustCompile(`^HITLINE_(?:([A-Z0-9]+)_)?(?:[A-Z0-9_]+_)?(?:NAME|ENV_.*)$`)
-)
+// serviceVariable matches what Kubernetes adds for a service, also for one that is called hitline-pool or hitline-log.
+var serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|ADDR|PORT))?)$`)
 
 // clients are the variables of clients and the plug-in, which may run in the same environment.
 var clients = []string{
@@ -133,20 +129,9 @@ var others = []string{
 // testPrefix begins the names of further variables of tests.
 const testPrefix = prefix + "TEST_"
 
-// isInjected reports whether a platform may have added a variable. A link whose name begins with that of a section is
-// none: it is more likely a mistyped field.
-func isInjected(name string, known map[string]variable) bool {
-	link := linkVariable.FindStringSubmatch(name)
-	if link == nil {
-		return serviceVariable.MatchString(name)
-	}
-	_, isSection := known[prefix+link[1]]
-	return link[1] == "" || !isSection
-}
-
 // refuseVariable refuses a variable that nobody is known to read.
 func refuseVariable(name string, known map[string]variable) error {
-	if isInjected(name, known) || slices.Contains(clients, name) || slices.Contains(others, name) || strings.HasPrefix(name, testPrefix) {
+	if serviceVariable.MatchString(name) || slices.Contains(clients, name) || slices.Contains(others, name) || strings.HasPrefix(name, testPrefix) {
 		return nil
 	}
 	if strings.HasPrefix(name, prefix+"POOLS_") {
