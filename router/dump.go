@@ -7,7 +7,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/parts"
 	"github.com/hitline/hitline/router/events"
@@ -34,10 +33,8 @@ type dumpInfo struct {
 // modelInfo tells of a model.
 type modelInfo struct {
 	ModelKey
-	BlockSize  int                 `json:"block_size"`
-	FirstBytes bool                `json:"first_bytes"`
-	Hash       *Hashing            `json:"hash,omitzero"`    // of a model that came with a source, as are Groups
-	Groups     []coordinator.Group `json:"groups,omitempty"` // nil: as events tell
+	BlockSize  int  `json:"block_size"`
+	FirstBytes bool `json:"first_bytes"`
 }
 
 func (i *modelInfo) key() ModelKey { return i.withDefaults() }
@@ -100,9 +97,6 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 	paused := s.pauseAll(ctx)
 	for key, m := range *s.models.Load() {
 		info := modelInfo{ModelKey: key, BlockSize: m.cfg.Fleet.BlockSize, FirstBytes: m.cfg.Fleet.FirstBytes}
-		if !m.configured {
-			info.Hash, info.Groups = m.cfg.Hash, m.cfg.Fleet.Groups
-		}
 		d.models = append(d.models, dumpedModel{info, m.fleet.Load().Snapshot()})
 	}
 	s.mu.Lock() // not while a copy waits for who makes room: that may need the processor of who waits for s.mu

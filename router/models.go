@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -125,20 +124,10 @@ func (m *model) checkBlockSize(size int) error {
 	return nil
 }
 
-// checkSource refuses a source of another type, hash or block size, or with other groups, than the model's.
+// checkSource refuses a source of another type or block size than the model's.
 func (m *model) checkSource(src *Source) error {
 	if src.Type != "" && (src.Type == TypeSGLang) != m.cfg.Fleet.FirstBytes {
 		return badField(ErrOtherType, "type", "is %s, and model %q has engines of another type; leave it out, or name another model", src.Type, m.cfg.Name)
-	}
-	const other = "is not that of model %q; leave it out, or name another model"
-	if src.Hash != nil {
-		h := *src.Hash
-		if h.SetDefaults(); !reflect.DeepEqual(&h, m.cfg.Hash) {
-			return badField(ErrOtherType, "hash", other, m.cfg.Name)
-		}
-	}
-	if len(src.Groups) > 0 && !reflect.DeepEqual(src.Groups, m.cfg.Fleet.Groups) {
-		return badField(ErrOtherType, "groups", other, m.cfg.Name)
 	}
 	return m.checkBlockSize(src.BlockSize)
 }
@@ -225,12 +214,9 @@ func (s *Service) modelOf(src *Source, going int) (*model, error) {
 	if src.BlockSize == 0 {
 		return nil, badField(ErrField, "block_size", "has no block_size, and model %q is not known; give the engine's", key.Name)
 	}
-	m, err := newModel(s.sourcedModel(&modelInfo{key, src.BlockSize, src.Type == TypeSGLang, src.Hash, src.Groups}), false)
+	m, err := newModel(s.sourcedModel(&modelInfo{key, src.BlockSize, src.Type == TypeSGLang}), false)
 	if err != nil {
 		return nil, badConfig(err)
-	}
-	if err := m.checkSource(src); err != nil { // its type is that of its hash
-		return nil, err
 	}
 	models = maps.Clone(models)
 	models[key] = m
@@ -240,8 +226,8 @@ func (s *Service) modelOf(src *Source, going int) (*model, error) {
 
 // sourcedModel returns the configuration of a model that comes with a source.
 func (s *Service) sourcedModel(info *modelInfo) Model {
-	cfg := Model{ModelKey: info.key(), Fleet: s.cfg.Fleet, Hash: info.Hash}
-	cfg.Fleet.BlockSize, cfg.Fleet.FirstBytes, cfg.Fleet.Groups = info.BlockSize, info.FirstBytes, info.Groups
+	cfg := Model{ModelKey: info.key(), Fleet: s.cfg.Fleet}
+	cfg.Fleet.BlockSize, cfg.Fleet.FirstBytes = info.BlockSize, info.FirstBytes
 	return cfg
 }
 

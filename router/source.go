@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/duration"
 	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/router/events"
@@ -54,10 +53,6 @@ type Source struct {
 	ExactCopies bool     `json:"exact_copies,omitempty" yaml:"exact_copies"` // see events.Config
 	OneRemoval  bool     `json:"one_removal,omitempty" yaml:"one_removal"`   // see events.Config
 	Timeout     Duration `json:"timeout,omitzero" yaml:"timeout"`            // see events.Config
-
-	// Hash and Groups are those of a model that the source makes. If there is a model, they are nil or the model's.
-	Hash   *Hashing            `json:"hash,omitzero"`
-	Groups []coordinator.Group `json:"groups,omitempty"`
 }
 
 // ModelKey returns the key of the model.

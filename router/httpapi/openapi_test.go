@@ -175,7 +175,7 @@ func rightBodies() map[string]string {
 		"/query":         `{"model": "llama", "tenant_id": "default", "block_size": 16, "token_ids": [1, 2, 3], "lora_name": "a", "lora_path": "/a", "cache_salt": "s", "loadable": true}`,
 		"/query_by_hash": `{"modelname": "llama", "block_size": 16, "seq_hashes": ` + hexOf(chain(20)) + `, "loadable": true}`,
 		"/predict":       `{"model": "llama", "instance_id": "p", "dp_rank": 3, "seq_hashes": [1, -2, 3]}`,
-		"/register":      `{"endpoint": "tcp://127.0.0.1:3", "type": "vLLM", "modelname": "llama", "instance_id": "i", "block_size": 16, "dp_rank": 0, "hash": {"type": "vLLM"}, "groups": [], "lora_name": "x", "additionalsalt": "", "timeout": "1m"}`,
+		"/register":      `{"endpoint": "tcp://127.0.0.1:3", "type": "vLLM", "modelname": "llama", "instance_id": "i", "block_size": 16, "dp_rank": 0, "lora_name": "x", "additionalsalt": "", "timeout": "1m"}`,
 		"/unregister":    `{"type": "vLLM", "modelname": "llama", "tenant_id": "default", "instance_id": "i", "dp_rank": 0}`,
 	}
 }
