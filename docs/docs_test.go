@@ -242,7 +242,7 @@ func testReadme(t *testing.T, bin string) {
 	require.NoError(t, free.Close())
 	run := exec.CommandContext(t.Context(), "bash", "-ec", try+` "$1"
 "$1/hitline" init
-"$1/hitline" serve --config hitline.yaml --check --explain
+"$1/hitline" serve --config hitline.yaml --check
 "$1/hitline" serve --config router.yaml --check
 "$1/hitbench" run --start -d 200ms
 `, "bash", bin)
