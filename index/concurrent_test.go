@@ -58,7 +58,7 @@ type arena struct {
 func newArena(t *testing.T, maxEntries int64) *arena {
 	x, err := index.New(index.Config{MaxEntries: maxEntries, Places: concurrentPlaces, Groups: [][]int{{0}, {1}, {0, 1}}})
 	require.NoError(t, err)
-	index.UseDigests(x) // also under the race detector
+	index.UseDigests(x, true) // also under the race detector
 	a := &arena{x: x, until: time.Now().Add(700 * time.Millisecond)}
 	if testing.Short() {
 		a.until = time.Now().Add(200 * time.Millisecond)

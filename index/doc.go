@@ -47,7 +47,7 @@
 //   - Readers look at the record of a slot only if it has a class, so that a writer
 //     may fill a free one while they go on.
 //   - Presence is decided by comparing whole keys, or those of a whole group by their digest
-//     (see Config.CompareKeys). Hashes, tags and positions are hints. Hashes and digests are
+//     (see Index). Hashes, tags and positions are hints. Hashes and digests are
 //     keyed with secrets.
 //   - The class and the digest of a group of slots are those of its entries, or there are none.
 //     Both change in the same hold of mu as its entries.

@@ -13,8 +13,8 @@ const RaceEnabled = raceEnabled
 // SetHash replaces the hash of an index that is still empty.
 func SetHash(x *Index, hash func(key []byte) uint64) { x.badHash = hash }
 
-// UseDigests makes an index that is still empty compare groups by their digests, also where these are slow.
-func UseDigests(x *Index) { x.digests = true }
+// UseDigests makes an index that is still empty compare groups by their digests, also where these are slow, or key by key.
+func UseDigests(x *Index, digests bool) { x.digests = digests }
 
 // CheckBooks fails unless what an index keeps about its entries agrees with them.
 func CheckBooks(t testing.TB, x *Index) {

@@ -57,14 +57,11 @@ type Config struct {
 	// HashLen is the length of all hashes in bytes. 0: that of the first store after
 	// New or Reset.
 	HashLen int
-	// CompareKeys makes lookups compare all keys byte by byte. Otherwise they compare 64
-	// consecutive keys at a time by a digest of 128 bits. Two that differ have equal digests
-	// with probability 2^-128, whoever chose them (see simd.DigestSecret). Without an
-	// instruction for carry-less multiplication all keys are compared anyway.
-	CompareKeys bool
 }
 
-// Index is the pool index in memory. All methods are safe for concurrent use; a
+// Index is the pool index in memory. Lookups compare 64 consecutive keys at a time by a digest of 128 bits. Two that
+// differ have equal digests with probability 2^-128, whoever chose them (see simd.DigestSecret). Without an instruction
+// for carry-less multiplication all keys are compared byte by byte. All methods are safe for concurrent use; a
 // Cursor or Writer belongs to one goroutine at a time.
 type Index struct {
 	maxBytes, maxEntries int64
@@ -154,7 +151,7 @@ func New(cfg Config) (*Index, error) {
 	}
 	x := &Index{
 		maxBytes: cfg.MaxBytes, maxEntries: cfg.MaxEntries, places: cfg.Places, setHashLen: cfg.HashLen,
-		hasher: newHasher(), digests: !cfg.CompareKeys && simd.FastDigest(), secret: simd.NewDigestSecret(),
+		hasher: newHasher(), digests: simd.FastDigest(), secret: simd.NewDigestSecret(),
 	}
 	x.mu.init()
 	x.layout = newLayout(cfg.Places, cfg.Groups, [2]uint64{x.hasher.words[0], x.hasher.finish})

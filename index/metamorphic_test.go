@@ -178,13 +178,16 @@ func (s setting) replay(ops []op) (err error) {
 	if err := simd.Force(s.kernel); err != nil {
 		return err
 	}
-	cfg := index.Config{MaxEntries: s.maxEntries, Places: numPlaces, Groups: groups, CompareKeys: s.bytes}
+	cfg := index.Config{MaxEntries: s.maxEntries, Places: numPlaces, Groups: groups}
 	w := &world{setting: s, coverage: map[places]*index.Coverage{}, length: -1}
 	if s.given {
 		cfg.HashLen, w.length = s.lens[0], 0
 	}
 	if w.x, err = index.New(cfg); err != nil {
 		return err
+	}
+	if s.bytes {
+		index.UseDigests(w.x, false)
 	}
 	if s.hash != nil {
 		index.SetHash(w.x, s.hash)

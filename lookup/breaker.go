@@ -24,12 +24,11 @@ var errShortTime = errors.New("lookup: little time was left")
 const leftUnanswered = 10 * time.Millisecond
 
 // newBreaker returns the circuit breaker of a backend. It ignores blameless errors.
-func newBreaker(cfg RemoteConfig, log *breakerLog) *gobreaker.TwoStepCircuitBreaker[struct{}] {
+func newBreaker(cfg RemoteConfig) *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Timeout:       cfg.BreakerPause,
-		ReadyToTrip:   func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(cfg.BreakerFailures) },
-		IsExcluded:    blameless,
-		OnStateChange: func(_ string, from, to gobreaker.State) { log.changeState(from, to) },
+		Timeout:     cfg.BreakerPause,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(cfg.BreakerFailures) },
+		IsExcluded:  blameless,
 	})
 }
 
@@ -98,7 +97,6 @@ func (r *remote) beginCall(c *breakerCall, timeout time.Duration) (*breakerCall,
 	}
 	var err error
 	if c.done, err = r.breaker.Allow(); err != nil {
-		r.breakerLog.flush()
 		r.rejected.Add(1)
 		if failure := r.Failure(); failure != nil {
 			return nil, requesterror.New(backend.ErrUnavailable, "%s; it is tried again soon", failure)
@@ -117,16 +115,16 @@ func (c *breakerCall) end(err error) error {
 	switch {
 	case failed:
 		r.failure.Store(&callError{err})
-		r.breakerLog.setError(err)
 	case err == nil:
 		r.failure.Store(nil)
 		r.lastSuccess.Store(monotime.Now())
 	}
 	c.report(err)
-	if failed || errors.Is(err, requesterror.ErrFault) {
-		r.breakerLog.callFailed(err)
+	failure := err
+	if !failed && !errors.Is(err, requesterror.ErrFault) {
+		failure = nil
 	}
-	r.breakerLog.flush()
+	r.breakerLog.callEnded(r.breaker.State(), failure)
 	if c.change {
 		r.coalescer.invalidate() // also if it failed: it may have done a part
 	}

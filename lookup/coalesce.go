@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
@@ -21,7 +20,6 @@ import (
 type coalescer struct {
 	mu       sync.Mutex
 	inflight map[coalesceKey]*inflightLookup
-	shared   atomic.Int64 // lookups that got the outcome of another
 }
 
 // coalesceKey tells lookups apart, but for hashes that are no chain: the last hash of a
@@ -88,7 +86,6 @@ func (c *coalescer) join(ctx context.Context, numTokens int64, hashes coordinato
 		select {
 		case <-l.done:
 			if !l.outcome.incomplete {
-				c.shared.Add(1)
 				return nil, &l.outcome
 			}
 		case <-ctx.Done():

@@ -19,9 +19,9 @@ type counters struct {
 
 // counterStripe is on cache lines of its own.
 type counterStripe struct {
-	lookups, hitTokens, missTokens     atomic.Int64
-	startLookups, startHits, startKeys atomic.Int64 // of lookups with a start
-	_                                  cpu.CacheLinePad
+	lookups, hitTokens, missTokens atomic.Int64
+	startLookups, startKeys        atomic.Int64 // of lookups with a start
+	_                              cpu.CacheLinePad
 }
 
 // stripesPerProc makes it unlikely that the queries of two processors have the same stripe.
@@ -55,9 +55,6 @@ func (s *Service) count(at *counterStripe, start, hit, tokens int64) *counterStr
 	if start > 0 {
 		at.startLookups.Add(1)
 		at.startKeys.Add(s.coord.KeysBefore(start))
-		if hit > start {
-			at.startHits.Add(1)
-		}
 	}
 	hit = max(hit, start)
 	return s.counters.count(at, hit-start, max(tokens-hit, 0))
@@ -71,7 +68,6 @@ func (c *counters) addTo(stat *api.Stat) {
 		stat.HitTokens += at.hitTokens.Load()
 		stat.MissTokens += at.missTokens.Load()
 		stat.StartLookups += at.startLookups.Load()
-		stat.StartHits += at.startHits.Load()
 		stat.StartKeys += at.startKeys.Load()
 	}
 }

@@ -26,7 +26,7 @@ type keyLease struct {
 	incomplete bool      // the last call failed, or was not made, because ctx had ended
 	refused    error     // ErrTooManyKeys or ErrNoMemory: no further call is made
 	window     int64     // ns for which what was found is known
-	known      int64     // blocks that were
+	remembered bool      // some block was known
 	call       foundCall // the last one; zero before
 }
 

@@ -1,7 +1,6 @@
 package lookup
 
 import (
-	"math/bits"
 	"time"
 
 	"github.com/hitline/hitline/backend"
@@ -78,7 +77,7 @@ func (c RemoteConfig) window(stated time.Duration) time.Duration {
 // Known returns the blocks that were found within the window.
 func (l *keyLease) Known(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) uint64 {
 	known := l.remote.found.found(l.remote.groups[g], hashes, first, stride, blocks, l.window)
-	l.known += int64(bits.OnesCount64(known))
+	l.remembered = l.remembered || known != 0
 	return known
 }
 
@@ -90,13 +89,9 @@ func (l *keyLease) Found(g int, hashes coordinator.Hashes, first, stride int, bl
 	l.remote.found.record(l.call, l.remote.groups[g], hashes, first, stride, blocks)
 }
 
-// countKnown counts what a lookup has answered from memory.
-func (l *keyLease) countKnown() {
-	if l.known == 0 {
-		return
-	}
-	l.remote.rememberedBlocks.Add(l.known)
-	if l.call == (foundCall{}) {
+// countRemembered counts a lookup that was answered from memory alone.
+func (l *keyLease) countRemembered() {
+	if l.remembered && l.call == (foundCall{}) {
 		l.remote.rememberedLookups.Add(1)
 	}
 }

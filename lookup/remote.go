@@ -25,8 +25,8 @@ type remote struct {
 	rounds, keys               atomic.Int64 // calls of Exists that began, and the keys that they have asked for
 	stored, evicted            atomic.Int64
 
-	renewedKeys, renewalsDropped        atomic.Int64
-	rememberedLookups, rememberedBlocks atomic.Int64 // lookups that made no call, and blocks, that were known from calls before
+	renewedKeys       atomic.Int64
+	rememberedLookups atomic.Int64 // that made no call, as all was known from calls before
 }
 
 func newRemote(service *Service, cfg *ServiceConfig) *remote {
@@ -102,7 +102,7 @@ func (r *remote) lookupKnown(numTokens int64, hashes coordinator.Hashes) (api.Hi
 	if err != nil || lease.incomplete {
 		return api.Hit{}, false
 	}
-	lease.countKnown()
+	lease.countRemembered()
 	answer, err := r.end(context.Background(), numTokens, hashes, outcome{hit: hit})
 	return answer, err == nil
 }
@@ -138,7 +138,7 @@ func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Ha
 		o.err = lease.refused
 	}
 	o.incomplete = lease.incomplete
-	lease.countKnown()
+	lease.countRemembered()
 	return o
 }
 

@@ -54,20 +54,12 @@ func (s *Service) CheckRenew() error {
 	return nil
 }
 
-// DropRenewal counts a call of Renew that is not made.
-func (s *Service) DropRenewal() {
-	if s.remote != nil {
-		s.remote.renewalsDropped.Add(1)
-	}
-}
-
 // Renew asks the backend for the blocks that an engine would have saved of the first tokens of a prompt, so
 // that the store does not evict them: those before the start of a lookup. hashes are those of these tokens,
 // and borrowed until it returns. What the backend was asked for within Lease is not asked again.
 //
 // It asks in calls of some 256 keys, each while no lookup asks the backend, and takes at most Lease. If the
-// backend fails, or the time is up, the rest is left out and an error returned, which stat counts as
-// dropped. It fails with ErrRenew, and for hashes as Store does.
+// backend fails, or the time is up, the rest is left out and an error returned. It fails with ErrRenew, and for hashes as Store does.
 func (s *Service) Renew(ctx context.Context, hashes coordinator.Hashes) error {
 	if err := s.CheckRenew(); err != nil {
 		return err
@@ -91,7 +83,6 @@ func (s *Service) Renew(ctx context.Context, hashes coordinator.Hashes) error {
 			err = r.renewState(ctx)
 		}
 		if err != nil {
-			s.DropRenewal()
 			return fmt.Errorf("renew: %w", err)
 		}
 	}

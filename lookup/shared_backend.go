@@ -56,7 +56,7 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 	}
 	b.reads = newBackendCalls(max(maxAbandonedReads, 2*cfg.Workers), &b.durations)
 	b.changes = newBackendCalls(maxAbandonedChanges, &b.durations)
-	b.breaker = newBreaker(cfg, &b.breakerLog)
+	b.breaker = newBreaker(cfg)
 	return b
 }
 

@@ -92,6 +92,6 @@ func (p *poolServices) newService(pool coordinator.Pool) (*lookup.Service, error
 func indexConfig(cfg *config.Config) index.Config {
 	memory := cfg.Backend.Memory
 	return index.Config{
-		MaxBytes: int64(memory.MaxBytes) / cfg.MemoryShares(), MaxEntries: memory.MaxEntries, CompareKeys: memory.Verify == "bytes",
+		MaxBytes: int64(memory.MaxBytes) / cfg.MemoryShares(), MaxEntries: memory.MaxEntries,
 	}
 }

@@ -141,9 +141,8 @@ func TestMemoryOfPools(t *testing.T) {
 // The section of the memory index becomes its configuration.
 func TestIndexConfig(t *testing.T) {
 	for text, want := range map[string]index.Config{
-		"{}": {MaxBytes: 1 << 30},
-		"{max_bytes: 4MiB, max_entries: 7, verify: bytes}": {MaxBytes: 4 << 20, MaxEntries: 7, CompareKeys: true},
-		"{verify: digests}": {MaxBytes: 1 << 30},
+		"{}":                                {MaxBytes: 1 << 30},
+		"{max_bytes: 4MiB, max_entries: 7}": {MaxBytes: 4 << 20, MaxEntries: 7},
 	} {
 		cfg, err := config.Load(config.Source{File: configFile(t, "backend: {memory: "+text+"}\n")})
 		require.NoError(t, err)

@@ -60,7 +60,7 @@ pool:
     - {kind: sliding_window, block_size: 16, sliding_window: 1024, is_eagle_group: true}
     - {kind: mamba, block_size: 64, mamba_cache_mode: align, variant: 3, uniform: true}
 ipc_mode: 0660
-backend: {memory: {max_bytes: 3000KB, max_entries: 5, verify: bytes}}
+backend: {memory: {max_bytes: 3000KB, max_entries: 5}}
 limits: {idle_timeout: 90s, max_message: 1000}
 log: {level: debug, format: json}
 `)},

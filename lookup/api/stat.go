@@ -31,7 +31,6 @@ type Stat struct {
 	// Of the lookups with a start, which an engine makes that holds the first tokens of a prompt
 	// itself:
 	StartLookups int64 `json:"start_lookups"` // their number
-	StartHits    int64 `json:"start_hits"`    // those whose hit is beyond the start
 	StartKeys    int64 `json:"start_keys"`    // keys before the start, which were not asked
 	Stored       int64 `json:"stored"`        // keys added to a group rank
 	Evicted      int64 `json:"evicted"`       // entries removed, to free memory or on request
@@ -44,11 +43,8 @@ type Stat struct {
 	BackendRejected   int64  `json:"backend_rejected"`        // requests ended without a call of the backend, see BackendState and docs/monitoring.md
 	BackendRounds     int64  `json:"backend_rounds"`          // calls that lookups and explanations made; one may take several requests
 	BackendKeys       int64  `json:"backend_keys"`            // keys that they asked for
-	BackendShared     int64  `json:"backend_shared"`          // lookups answered by the call of an equal one in flight
 	RememberedLookups int64  `json:"remembered_lookups"`      // lookups answered without a call, from what calls before had found
-	RememberedBlocks  int64  `json:"remembered_blocks"`       // blocks that lookups did not ask for, for the same reason
 	RenewedKeys       int64  `json:"renewed_keys"`            // keys before the start of lookups that were asked for to keep them
-	RenewalsDropped   int64  `json:"renewals_dropped"`        // requests to renew that were not done, or not to the end
 	BackendState      string `json:"backend_state,omitempty"` // of the breaker: closed (normal), open or half-open
 	BackendError      string `json:"backend_error,omitempty"` // why the latest call failed, empty if it did not
 
@@ -63,7 +59,6 @@ type Stat struct {
 	MemoryRefused  int64 `json:"memory_refused"`  // requests refused and connections closed because of it
 	Failed         int64 `json:"failed"`          // requests refused
 	Busy           int64 `json:"busy"`            // of those: because there was no room for them
-	Dropped        int64 `json:"dropped"`         // messages without a delimiter
 	// Closed counts closed connections by reason; server.CloseReasons lists the keys.
 	Closed map[string]int64 `json:"closed"`
 	// Requests counts answered requests, those refused included, by request, "unknown" for requests that are

@@ -54,7 +54,6 @@ var serviceMetrics = []metric{
 	counter("hit_tokens_total", "Tokens that lookups found in the pool, without those before their start.", func(st *api.Stat) int64 { return st.HitTokens }, poolLabel),
 	counter("miss_tokens_total", "Tokens that lookups asked for, covered by hashes and behind their start, and did not find.", func(st *api.Stat) int64 { return st.MissTokens }, poolLabel),
 	counter("start_lookups_total", "Lookups that began at a start, as the engine holds the tokens before it.", func(st *api.Stat) int64 { return st.StartLookups }, poolLabel),
-	counter("start_hits_total", "Lookups with a start whose hit is beyond it.", func(st *api.Stat) int64 { return st.StartHits }, poolLabel),
 	counter("start_keys_total", "Keys before the start of lookups, which were not asked.", func(st *api.Stat) int64 { return st.StartKeys }, poolLabel),
 	counter("stored_total", "Keys that stores have added to a rank.", func(st *api.Stat) int64 { return st.Stored }, poolLabel),
 	counter("evicted_total", "Entries removed, to free memory or on request.", func(st *api.Stat) int64 { return st.Evicted }, poolLabel),
@@ -74,11 +73,8 @@ var backendMetrics = []metric{
 	counter("backend_rejected_total", "Requests that the backend was not asked for: breaker open, or too many keys.", func(st *api.Stat) int64 { return st.BackendRejected }, poolLabel),
 	counter("backend_rounds_total", "Calls of the backend that lookups made.", func(st *api.Stat) int64 { return st.BackendRounds }, poolLabel),
 	counter("backend_keys_total", "Keys that lookups asked the backend for.", func(st *api.Stat) int64 { return st.BackendKeys }, poolLabel),
-	counter("backend_shared_total", "Lookups answered by the backend's answer to an equal one under way.", func(st *api.Stat) int64 { return st.BackendShared }, poolLabel),
 	counter("renewed_keys_total", "Keys before the start of lookups that the backend was asked for to keep them.", func(st *api.Stat) int64 { return st.RenewedKeys }, poolLabel),
-	counter("renewals_dropped_total", "Requests to renew that were not done, or not to the end.", func(st *api.Stat) int64 { return st.RenewalsDropped }, poolLabel),
 	counter("remembered_lookups_total", "Lookups answered without a call of the backend, from what calls before had found.", func(st *api.Stat) int64 { return st.RememberedLookups }, poolLabel),
-	counter("remembered_blocks_total", "Blocks that lookups did not ask for, since calls before had found them.", func(st *api.Stat) int64 { return st.RememberedBlocks }, poolLabel),
 }
 
 var serverMetrics = []metric{
@@ -90,11 +86,9 @@ var serverMetrics = []metric{
 	gauge("memory_bytes", "Memory of unread replies, unfinished requests, and calls of the backend.", func(st *api.Stat) int64 { return st.Memory }),
 	gauge("max_memory_bytes", "Bound on hitline_memory_bytes.", func(st *api.Stat) int64 { return st.MaxMemory }),
 	counter("memory_refused_total", "Requests refused and connections closed because of that bound.", func(st *api.Stat) int64 { return st.MemoryRefused }),
-	gauge("requests_in_flight", "Requests that wait for a remote backend.", func(st *api.Stat) int64 { return st.InFlight }),
 	counter("requests_failed_total", "Requests refused.", func(st *api.Stat) int64 { return st.Failed }),
 	counter("requests_busy_total", "Requests refused because there was no room for them.", func(st *api.Stat) int64 { return st.Busy }),
 	counter("auth_failures_total", "Authentications that failed.", func(st *api.Stat) int64 { return st.AuthFailures }),
-	counter("messages_dropped_total", "Messages without a delimiter, dropped.", func(st *api.Stat) int64 { return st.Dropped }),
 }
 
 // Metrics that have labels, or are not fields of api.Stat.

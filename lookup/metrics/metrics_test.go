@@ -44,13 +44,13 @@ var pool = coordinator.Pool{HashBlockSize: 16}
 var (
 	namesOfService = []string{
 		"build_info gauge", "evicted_total counter", "hit_tokens_total counter", "lookups_total counter", "pool_info gauge",
-		"miss_tokens_total counter", "start_lookups_total counter", "start_hits_total counter", "start_keys_total counter", "stored_total counter",
+		"miss_tokens_total counter", "start_lookups_total counter", "start_keys_total counter", "stored_total counter",
 	}
 	namesOfIndex = []string{
 		"index_bytes gauge", "index_entries gauge", "index_max_bytes gauge", "index_max_entries gauge", "stores_refused_total counter",
 	}
 	namesOfBackend = []string{
-		"backend_errors_total counter", "backend_rejected_total counter", "backend_rounds_total counter", "backend_keys_total counter", "backend_shared_total counter", "renewed_keys_total counter", "renewals_dropped_total counter", "remembered_lookups_total counter", "remembered_blocks_total counter", "backend_state gauge", "backend_timeouts_total counter",
+		"backend_errors_total counter", "backend_rejected_total counter", "backend_rounds_total counter", "backend_keys_total counter", "renewed_keys_total counter", "remembered_lookups_total counter", "backend_state gauge", "backend_timeouts_total counter",
 		"backend_call_duration_seconds histogram",
 	}
 	namesOfSnapshots = []string{
@@ -61,7 +61,7 @@ var (
 		"pools gauge", "memory_bytes gauge", "max_memory_bytes gauge", "memory_refused_total counter",
 		"accept_errors_total counter", "auth_failures_total counter", "requests_not_allowed_total counter", "connections gauge", "connections_closed_total counter",
 		"lookup_duration_seconds histogram", "lookup_hashes histogram", "max_connections gauge",
-		"messages_dropped_total counter", "ready gauge", "requests_busy_total counter", "requests_failed_total counter", "requests_in_flight gauge", "requests_total counter", "start_time_seconds gauge",
+		"ready gauge", "requests_busy_total counter", "requests_failed_total counter", "requests_total counter", "start_time_seconds gauge",
 	}
 )
 
@@ -162,9 +162,9 @@ func TestServer(t *testing.T) {
 		"lookups_total": 4, "hit_tokens_total": (16 + 17 + 59) * 16, "miss_tokens_total": 41 * 16,
 		"stored_total": 60, "evicted_total": 1, "stores_refused_total": 0,
 		"index_entries": 59, "index_max_entries": 1000, "index_max_bytes": 64 << 20,
-		"ready": 1, "connections": 1, "max_connections": 20, "requests_failed_total": 1, "requests_in_flight": 0,
+		"ready": 1, "connections": 1, "max_connections": 20, "requests_failed_total": 1,
 		"max_memory_bytes": 128 << 20, "memory_refused_total": 0, "requests_busy_total": 0,
-		"messages_dropped_total": 0, "accept_errors_total": 0,
+		"accept_errors_total":                               0,
 		`connections_closed_total{reason="bad_first_byte"}`: 1, `connections_closed_total{reason="slow_reader"}`: 0,
 		`requests_total{request="lookup"}`: 5, `requests_total{request="store"}`: 1, `requests_total{request="evict"}`: 1, `requests_total{request="unknown"}`: 0,
 		"lookup_duration_seconds_count": 4, `lookup_duration_seconds_bucket{le="+Inf"}`: 4,

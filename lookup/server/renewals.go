@@ -11,7 +11,7 @@ import (
 )
 
 // renewals renews what clients ask for, in one goroutine, one request after the other. A request is answered
-// when it is queued. What does not fit the queue is dropped, and counted: a client asks again.
+// when it is queued. What does not fit the queue is dropped: a client asks again.
 type renewals struct {
 	queue chan renewal
 	bytes atomic.Int64 // of hashes that are queued
@@ -48,11 +48,10 @@ func (r *renewals) add(n renewal) {
 		default:
 		}
 	}
-	n.service.DropRenewal()
 	r.release(n)
 }
 
-// run renews until ctx ends. Service.Renew counts what fails.
+// run renews until ctx ends. What fails is left: a client asks again.
 func (r *renewals) run(ctx context.Context) {
 	for {
 		select {

@@ -43,10 +43,8 @@ func TestRenewals(t *testing.T) {
 	for i := range maxRenewals + tooMany {
 		require.NoError(t, c.Renew(t.Context(), chain(string(rune('a'+i)))))
 	}
-	require.EqualValues(t, tooMany, server.Stat().RenewalsDropped)
 	close(answer)
 	require.Eventually(t, func() bool { return server.Stat().RenewedKeys == 2*(1+maxRenewals) }, lookuptest.Patience, time.Millisecond)
-	require.EqualValues(t, tooMany, server.Stat().RenewalsDropped)
 	require.Zero(t, server.renewals.bytes.Load())
 }
 
@@ -63,7 +61,7 @@ func TestRenewalBytes(t *testing.T) {
 	for _, size := range []int{2 * maxRenewalBytes, 32} {
 		add(size)
 	}
-	require.EqualValues(t, []int64{1, 1}, []int64{int64(len(r.queue)), service.Stat().RenewalsDropped})
+	require.Len(t, r.queue, 1)
 	r.stop()
 	require.Empty(t, r.queue)
 	require.Zero(t, r.bytes.Load())

@@ -309,7 +309,6 @@ func (s *session) Dropped(*netproto.Request) {
 	s.denied = nil
 	s.inline.release()
 	s.dropCurrent()
-	s.metrics.dropped.Add(1)
 }
 
 // Control implements netproto.Handler.

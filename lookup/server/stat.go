@@ -46,7 +46,6 @@ func (s *Server) statOf(p *pool) api.Stat {
 		addCounts(st.Requests, m.requests[:], tagName)
 		st.Memory += m.held.Load()
 		st.Failed += m.failed.Load()
-		st.Dropped += m.dropped.Load()
 		st.Busy += m.busy.Load()
 	}
 	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()

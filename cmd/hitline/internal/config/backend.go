@@ -28,7 +28,6 @@ type Backend struct {
 type Memory struct {
 	MaxBytes   Size     `yaml:"max_bytes"`   // bytes
 	MaxEntries int64    `yaml:"max_entries"` // distinct hashes; 0: as many as max_bytes allows
-	Verify     string   `yaml:"verify"`      // how a lookup compares hashes: digests or bytes
 	Snapshot   Snapshot `yaml:"snapshot"`
 }
 

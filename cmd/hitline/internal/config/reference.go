@@ -138,7 +138,6 @@ var reference = []section{
 	{"backend.memory", "", []setting{
 		{"max_bytes", anything, "", "memory of the index, at least 2MiB; a block takes 46 bytes or more"},
 		{"max_entries", anything, "", "distinct hashes; 0: what `max_bytes` allows"},
-		{"verify", oneOf("digests", "bytes"), "", "how hashes are compared: by digests of 64 hashes, or each byte by byte"},
 		{"snapshot", anything, "off", "a file that keeps the index over a restart"},
 	}},
 	{"backend.memory.snapshot", "[Snapshots](operations.md#snapshots) says when this is safe.", []setting{
