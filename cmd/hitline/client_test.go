@@ -114,16 +114,6 @@ const explainJSON = `{"start_tokens":0,"hit_tokens":16,"groups":[` +
 
 var replyExplain = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(explainJSON), false)))
 
-// masksOf returns a frame of masks.
-func masksOf(masks ...netproto.WireMask) (frame []byte) {
-	for i := range masks {
-		frame = netproto.AppendMask(frame, &masks[i])
-	}
-	return frame
-}
-
-var ()
-
 var clientCommands = []string{
 	"lookup --tokens 128 --hashes-file - --explain",
 	"lookup --tokens 128 --hashes-file -", "store --hashes-file -", "evict --hashes-file -", "reset --yes", "ping", "stat", "pools",

@@ -34,7 +34,8 @@ func newDoctorCmd() *cobra.Command {
 		Long: `doctor reads the configuration of serve, connects to the store that it names,
 and compares some of its keys with the configured pool. It changes nothing. With
 a prompt that an engine has stored it also says where the hit of each group
-ends, and why. What a router follows is in GET /services at router.listen.
+ends, and why, as lookup --explain does. What a router follows is in
+GET /services at router.listen.
 
 It exits with 1 if it finds a problem.`,
 		Example: "  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex",
@@ -213,5 +214,8 @@ func (r *doctorResult) String() string {
 		row("problem", "%s", problem)
 	}
 	_ = w.Flush() // a Builder never fails
+	if r.Prompt != nil {
+		fmt.Fprintf(&out, "\n%s", formatExplanation(r.Prompt.Explanation))
+	}
 	return strings.TrimSuffix(out.String(), "\n")
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -34,39 +33,26 @@ func TestDoctorHit(t *testing.T) {
 		pool   string
 		tokens int
 		hit    int
-		want   []string // the notes about the prompt
+		note   string // about the prompt
 	}{
-		"all":       {"model_name: all", 640, 640, []string{"all 40 blocks that the prompt's 640 tokens need are in the store on every rank of every group: a lookup hits 640 tokens"}},
-		"one left":  {"model_name: all, vllm: 0.28.0", 640, 624, []string{"all 40 blocks that the prompt's 640 tokens need are in the store on every rank of every group: a lookup hits 624 tokens, so that the engine has the last one to compute"}},
-		"unaligned": {"model_name: all, vllm: 0.28.0", 630, 624, []string{"all 39 blocks that the prompt's first 624 tokens need are in the store on every rank of every group: a lookup hits 624 tokens"}},
-		"unaligned, refused": {"model_name: all", 630, 624, []string{
-			"prompts of 630 tokens are refused for vLLM 0.24.0, which asks for multiples of 16: an engine of vLLM 0.27 or newer needs its release in pool.vllm",
-			"all 39 blocks that the prompt's first 624 tokens need are in the store on every rank of every group: a lookup hits 624 tokens",
-		}},
-		"a block":           {"model_name: gap", 640, 320, []string{"a lookup of the prompt's 640 tokens hits 320", "group 0 (full_attention) ends at token 320: block 20 is on no rank (missing_block)"}},
-		"a block on a rank": {"model_name: lost", 640, 320, []string{"a lookup of the prompt's 640 tokens hits 320", "group 0 (full_attention) ends at token 320: block 20 is on some of its ranks only: tp_rank 1, pp_rank 0, pcp_rank 0 lacks it (rank_missing)"}},
-		"draft model":       {"model_name: all, use_eagle: true", 640, 624, []string{"a lookup of the prompt's 640 tokens hits 624", "group 0 (full_attention) ends at token 624: the last block is given up for the draft model (eagle)"}},
-		"window": {"model_name: window, groups: [" + full16 + ", " + window32 + "]", 640, 608, []string{
-			"a lookup of the prompt's 640 tokens hits 608",
-			"group 0 (full_attention) ends at token 640: it has all that the prompt needs (complete)",
-			"group 1 (sliding_window) ends at token 608: block 38, of the window in front of the last token, is on no rank (window_not_covered)",
-		}},
-		"less than a block": {"model_name: all, vllm: 0.28.0", 10, 0, []string{
-			"a lookup of the prompt's 10 tokens hits 0", "group 0 (full_attention) ends at token 0: the prompt is shorter than what hits are aligned to (nothing_asked)",
-		}},
+		"all":                {"model_name: all", 640, 640, ""},
+		"one left":           {"model_name: all, vllm: 0.28.0", 640, 624, ""},
+		"unaligned":          {"model_name: all, vllm: 0.28.0", 630, 624, ""},
+		"unaligned, refused": {"model_name: all", 630, 624, "prompts of 630 tokens are refused for vLLM 0.24.0, which asks for multiples of 16: an engine of vLLM 0.27 or newer needs its release in pool.vllm"},
+		"a block":            {"model_name: gap", 640, 320, ""},
+		"a block on a rank":  {"model_name: lost", 640, 320, ""},
+		"draft model":        {"model_name: all, use_eagle: true", 640, 624, ""},
+		"window":             {"model_name: window, groups: [" + full16 + ", " + window32 + "]", 640, 608, ""},
+		"less than a block":  {"model_name: all, vllm: 0.28.0", 10, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := "pool: {tp_size: 2, " + test.pool + "}\nbackend: {redis: {url: 'redis://" + server.Addr + "', timeout: 5s}}\n"
 			tokens := fmt.Sprint(test.tokens)
 			d := runDoctor(t, config, "--tokens", tokens, "--hashes-file", configFile(t, strings.Join(chain, "\n")))
 			assert.Empty(t, d.Problems)
-			var got []string
-			for _, note := range d.Notes {
-				if regexp.MustCompile("prompt|ends at token").MatchString(note) {
-					got = append(got, note)
-				}
+			if test.note != "" {
+				assert.Contains(t, d.Notes, test.note)
 			}
-			assert.Equal(t, test.want, got)
 			require.NotNil(t, d.Prompt)
 			assert.Equal(t, test.hit, int(d.Prompt.HitTokens))
 

@@ -15,7 +15,7 @@
 //
 //   - A sample shows the names of the pools, their layout, and the lengths of their hashes.
 //   - A prompt shows how many tokens a hash stands for. doctor also looks it up as a lookup does,
-//     and notes where each group ends, and on which rank.
+//     and reports where each group ends, and for want of which rank.
 //
 // Nothing is inferred from blocks that are there or not: the plug-in compares the pool exactly.
 //

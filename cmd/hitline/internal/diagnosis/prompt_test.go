@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/lookup/api"
 )
 
 // An engine sends the hashes of all tokens, and of some later ones.
@@ -44,14 +43,4 @@ func TestCompareBlockSize(t *testing.T) {
 		assert.Len(t, f.Problems, 1)
 		assert.Contains(t, f.Problems[0], test.want)
 	}
-}
-
-func TestFormatMissingRank(t *testing.T) {
-	block := int64(20)
-	g := api.GroupExplanation{Reason: coordinator.ReasonRank, FirstMissingBlock: &block}
-	assert.Equal(t, "block 20 is on some of its ranks only", formatReason(g))
-	g.MissingRank, g.MissingRanks = &api.MissingRank{TPRank: 1}, 1
-	assert.Equal(t, "block 20 is on some of its ranks only: tp_rank 1, pp_rank 0, pcp_rank 0 lacks it", formatReason(g))
-	g.MissingRanks = 3
-	assert.Equal(t, "block 20 is on some of its ranks only: 3 lack it, the first tp_rank 1, pp_rank 0, pcp_rank 0", formatReason(g))
 }
