@@ -21,14 +21,15 @@ import (
 
 // target is the flags that all commands with a client share.
 type target struct {
-	connect   string // address of the server, set by check
-	pool      string // name of the pool at the server, "" for its own
-	namesPool bool   // also that of its own: then the server describes it
-	timeout   time.Duration
-	json      bool
-	secure    connectflags.Flags
-	warn      func(text string) // prints a line on standard error
-	warned    bool              // of an insecure connection
+	connect    string // address of the server, set by check
+	pool       string // name of the pool at the server, "" for its own
+	namesPool  bool   // also that of its own: then the server describes it
+	timeout    time.Duration
+	json       bool
+	secure     connectflags.Flags
+	warn       func(text string) // prints a line on standard error
+	warned     bool              // of an insecure connection
+	sendsToken bool              // set by loadConnection
 }
 
 // connectionTopic is the help topic of the flags of connections.
@@ -147,6 +148,7 @@ func (t *target) loadConnection() (connectflags.Connection, error) {
 	if err != nil {
 		return connection, configError(err)
 	}
+	t.sendsToken = connection.Token() != ""
 	if connection.Warning != "" && !t.warned {
 		t.warn(connection.Warning)
 		t.warned = true
@@ -171,6 +173,8 @@ func (t *target) wrapError(ctx context.Context, err error) error {
 		return cli.WithClass(fmt.Errorf("%s: the server has no pool %q for you; hitline pools lists them", t.connect, t.pool), client.ErrRefused)
 	case errors.Is(err, client.ErrNoPool):
 		return cli.WithClass(fmt.Errorf("%s: the server has no pool of its own; name one by --pool: hitline pools lists them", t.connect), client.ErrRefused)
+	case errors.Is(err, client.ErrNotAllowed) && !t.sendsToken:
+		return fmt.Errorf("%s: %w; if a token allows it, give --token-file", t.connect, err)
 	}
 	return fmt.Errorf("%s: %w", t.connect, err)
 }

@@ -80,7 +80,7 @@ func TestClientToken(t *testing.T) {
 	assert.Empty(t, got.stderr, "loopback needs no warning")
 
 	got = hitline(t, "", "ping", "--connect", address)
-	assert.Equal(t, result{exitFailed, "", "hitline: " + address + ": refused by the server: not allowed: ping\n"}, got)
+	assert.Equal(t, result{exitFailed, "", "hitline: " + address + ": refused by the server: not allowed: ping; if a token allows it, give --token-file\n"}, got)
 	got = hitline(t, "", "ping", "--connect", address, "--token-file", wrong)
 	assert.Equal(t, result{exitFailed, "", "hitline: " + address + ": refused by the server: no such token\n"}, got)
 	got = hitline(t, "", "stat", "--connect", address, "--token-file", path)

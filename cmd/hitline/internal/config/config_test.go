@@ -157,7 +157,7 @@ func TestFileErrors(t *testing.T) {
 		{"list for a number", "loops: [1]\n", `c.yaml:1:8: loops: a list where a single value is expected`},
 		{"fields for a number", "loops:\n  n: 1\n", `c.yaml:2:3: loops: fields where a single value is expected`},
 		{"word for fields", "log: debug\n", `c.yaml:1:6: log: "debug" where fields are expected: level, format`},
-		{"word for a list", "listen: tcp://a:1\n", `c.yaml:1:9: listen: "tcp://a:1" where a list is expected`},
+		{"word for a list", "listen: tcp://a:1\n", `c.yaml:1:9: listen: "tcp://a:1" where a list is expected; write it in brackets`},
 
 		{"size", "backend:\n  memory:\n    max_bytes: 1 gig\n", `c.yaml:3:16: backend.memory.max_bytes: "1 gig" is not a number of bytes such as 67108864, 64MiB or 64MB (KiB, MiB, GiB, TiB; KB, MB, GB)`},
 		{"mode", "ipc_mode: 0770\n", `c.yaml:1:11: ipc_mode: "0770" is not the permissions of a socket, in octal from 0600 to 0666 without the bits for executing`},
@@ -171,7 +171,7 @@ func TestFileErrors(t *testing.T) {
 		{"redis", "backend:\n  redis: {pool_size: 3}\n", `c.yaml:2:3: backend.redis.url: is missing; give the server's, such as redis://127.0.0.1:6379, here or in HITLINE_BACKEND_REDIS_URL`},
 		{"redis as a word", "backend:\n  redis: redis://:secret@x\n", `c.yaml:2:10: backend.redis: "redis://:***@x" where fields are expected: url, ttl, pool_size, timeout, strategy`},
 		{"mooncake", "backend:\n  mooncake:\n", `c.yaml:2:13: backend.mooncake.masters: is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or with commas between them in HITLINE_BACKEND_MOONCAKE_MASTERS`},
-		{"one master as a word", "backend:\n  mooncake: {masters: a:1}\n", `c.yaml:2:23: backend.mooncake.masters: "a:1" where a list is expected`},
+		{"one master as a word", "backend:\n  mooncake: {masters: a:1}\n", `c.yaml:2:23: backend.mooncake.masters: "a:1" where a list is expected; write it in brackets`},
 		{"a master with a space", "backend: {mooncake: {masters: [a: 1]}}\n", `c.yaml:1:32: backend.mooncake.masters[0]: fields where a single value is expected`},
 		{"a master as fields", "backend:\n  mooncake:\n    masters: [{a: 1}]\n", `c.yaml:3:15: backend.mooncake.masters[0]: fields where a single value is expected`},
 		{"tenant", "backend:\n  mooncake: {masters: [a:1], tenant: ''}\n", `c.yaml:2:38: backend.mooncake.tenant: is empty; leave it out for default`},

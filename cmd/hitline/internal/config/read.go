@@ -205,6 +205,8 @@ func (r *reader) wrongKind(node ast.Node, want reflect.Type) error {
 	switch {
 	case isLeaf(want):
 		expected = "a single value is expected"
+	case want.Kind() == reflect.Slice && strings.HasSuffix(found, `"`):
+		expected = "a list is expected; write it in brackets"
 	case want.Kind() == reflect.Slice:
 		expected = "a list is expected"
 	case want.Kind() == reflect.Map:
