@@ -208,12 +208,6 @@ func TestWarnings(t *testing.T) {
 		{Pool{VLLM: "0.31.0", Groups: hybrid}, ""},
 		{Pool{VLLM: "0.32.0", Groups: append(hybrid, window(32, 64))}, ""},
 		{Pool{VLLM: "0.32.0", Groups: hybrid[1:]}, ""},
-		{Pool{VLLM: "0.24.0", TPSize: 2, DCPSize: 2}, "dcp_size has no effect in vLLM 0.24.0: up to 0.24.0 pcp_rank"},
-		{Pool{PCPSize: 2}, "pcp_size has no effect in vLLM 0.24.0"},
-		{Pool{PCPRank: 1, DCPRank: 1}, ""},
-		{Pool{VLLM: "0.25.0", TPSize: 2, DCPSize: 2, PCPSize: 2}, ""},
-		{Pool{VLLM: "0.25.0", PCPRank: 1}, "pcp_rank has no effect in vLLM 0.25.0: from 0.25.0 on pcp_size"},
-		{Pool{VLLM: "0.33.0", DCPRank: 1}, "dcp_rank has no effect in vLLM 0.33.0"},
 	} {
 		warnings := must(t, tc.pool).Warnings()
 		if tc.want == "" {

@@ -14,30 +14,6 @@ func (c *Coordinator) Warnings() (warnings []string) {
 	if c.lacksHitAlignment() {
 		warnings = append(warnings, fmt.Sprintf("cache_hit_alignment_tokens is not set: engines with these groups have %d, unless prefix caching is off; hits inside a block are missed", p.HashBlockSize))
 	}
-	return append(warnings, c.withoutEffect()...)
-}
-
-// withoutEffect names the sizes and ranks that are set and do not count in the pool's release.
-func (c *Coordinator) withoutEffect() (warnings []string) {
-	p, ofWorker := &c.pool, c.rules.ranks == ranksOfWorker
-	for _, field := range []struct {
-		name      string
-		isSet     bool
-		isCounted bool
-	}{
-		{"pcp_size", p.PCPSize > 1, !ofWorker},
-		{"dcp_size", p.DCPSize > 1, !ofWorker},
-		{"pcp_rank", p.PCPRank > 0, ofWorker},
-		{"dcp_rank", p.DCPRank > 0, ofWorker},
-	} {
-		switch {
-		case !field.isSet || field.isCounted:
-		case ofWorker:
-			warnings = append(warnings, fmt.Sprintf("%s has no effect in vLLM %s: up to 0.24.0 pcp_rank and dcp_rank of the worker that looks up count in its place; remove it, or is the engine of a later release than vllm says?", field.name, p.releaseName()))
-		default:
-			warnings = append(warnings, fmt.Sprintf("%s has no effect in vLLM %s: from 0.25.0 on pcp_size and dcp_size count; remove it", field.name, p.releaseName()))
-		}
-	}
 	return warnings
 }
 

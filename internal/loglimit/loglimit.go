@@ -28,16 +28,3 @@ func (l *Limit) Admit(now time.Time) (suppressed int, ok bool) {
 	l.next = now.Add(Interval)
 	return suppressed, true
 }
-
-// Take returns how many were suppressed since the last line, once a line about them may be written or if
-// end is set. Otherwise it returns 0. They then count as told.
-func (l *Limit) Take(now time.Time, end bool) (suppressed int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.suppressed == 0 || !end && now.Before(l.next) {
-		return 0
-	}
-	suppressed, l.suppressed = l.suppressed, 0
-	l.next = now.Add(Interval)
-	return suppressed
-}

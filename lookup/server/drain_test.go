@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -183,22 +182,6 @@ func TestDrainTellsOfUnread(t *testing.T) {
 	require.NoError(t, err)
 	lookuptest.Eventually(t, "it has arrived", func() bool { return server.countUnread() == 1 })
 	require.ErrorContains(t, server.drain(ctx), "1 connections cut off")
-}
-
-// A log that is stuck does not keep timeouts from being looked at, whose silence
-// would end the server.
-func TestLogThatIsStuck(t *testing.T) {
-	t.Parallel() // it waits for a second or more
-	log := lookuptest.NewStuckLog("more requests refused")
-	server, err := serveOn(t, func(cfg *Config) { cfg.Logger = slog.New(log) }, "tcp://127.0.0.1:0")
-	require.NoError(t, err)
-	defer close(log.Free)
-	for range 2 { // the second is suppressed, and its line is due
-		server.peers.failed.Admit(time.Time{})
-	}
-	<-log.Held
-	swept := server.sweeps.Load()
-	lookuptest.Eventually(t, "it goes on sweeping", func() bool { return server.sweeps.Load() > swept+1 })
 }
 
 // An event loop that ends by itself stops the server.

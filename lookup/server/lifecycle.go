@@ -211,7 +211,6 @@ func (s *Server) stop(why error) {
 		s.workers.stop()     // after the loops, which submit to them
 		s.renewals.stop()    // after the loops, too
 		s.closeWakeSockets() // after the workers, which write to them
-		s.peers.flush(true)
 		s.err = why
 		close(s.done)
 	})
@@ -236,7 +235,6 @@ func (s *Server) watch(maxMissed int) {
 			continue
 		case <-tick.C:
 		}
-		_ = s.recovering("logging", func() { s.peers.flush(false) }) // not in OnTick, because a log may block
 		if n := s.sweeps.Load(); n != last {
 			last, missed = n, 0
 		} else {

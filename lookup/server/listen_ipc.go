@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -28,8 +27,6 @@ func listenIPC(path string, mode fs.FileMode) (*listener, error) {
 		}
 		return &listener{netListener: ln, addr: "ipc://" + path, isLocal: true}, err
 	}
-	unlock := lockDir(filepath.Dir(path))
-	defer unlock()
 	if err := removeStaleSocket(path); err != nil {
 		return nil, err
 	}
@@ -109,28 +106,7 @@ func bindIPC(path string, mode fs.FileMode) (netListener, error) {
 
 // removeIPC removes a socket's file if it is still the one that was created.
 func removeIPC(path string, ours fs.FileInfo) {
-	unlock := lockDir(filepath.Dir(path))
-	defer unlock()
 	if now, err := os.Lstat(path); err == nil && os.SameFile(ours, now) {
 		_ = unix.Unlink(path)
 	}
-}
-
-// lockTimeout bounds the wait for another server that starts in the same directory, which
-// takes milliseconds.
-const lockTimeout = 2 * time.Second
-
-// lockDir locks a directory, so that servers that start at the same time do not take each
-// other's new socket for a stale one. If it cannot, it goes on without the lock.
-func lockDir(dir string) (unlock func()) {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return func() {}
-	}
-	for end := time.Now().Add(lockTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err == nil || !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	return func() { _ = unix.Close(fd) }
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -204,32 +203,6 @@ func TestIPCReplaced(t *testing.T) {
 	pings(t, server.Addrs()[0])
 	require.NoError(t, server.Shutdown(context.Background()))
 	require.NoFileExists(t, path)
-}
-
-// Of servers that start at the same moment over a stale socket one gets it.
-func TestIPCStartedTogether(t *testing.T) {
-	path := staleSocket(t)
-	const servers = 8
-	listeners := make([]*listener, servers)
-	errs := make([]error, servers)
-	var wg sync.WaitGroup
-	for i := range servers {
-		wg.Go(func() { listeners[i], errs[i] = listenIPC(path, 0o600) })
-	}
-	wg.Wait()
-	won := 0
-	for i, err := range errs {
-		if err == nil {
-			won++
-			defer listeners[i].Close()
-		} else {
-			require.ErrorIs(t, err, unix.EADDRINUSE)
-		}
-	}
-	require.Equal(t, 1, won)
-	conn, err := net.Dial("unix", path)
-	require.NoError(t, err)
-	require.NoError(t, conn.Close())
 }
 
 // One address that cannot be had gives back the others.

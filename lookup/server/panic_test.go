@@ -138,7 +138,6 @@ func TestPanicOfAHandshake(t *testing.T) {
 	pingClient(t, dialTest(t, server, client.WithTLS(clientTLS())))
 	require.EqualValues(t, 40, server.closed[closedFault].Load())
 	lookuptest.Eventually(t, "they are gone", func() bool { return server.Stat().Connections == 1 })
-	server.peers.flush(true)
 	require.Contains(t, log.String(), "a fault of hitline, please report it: odd name, at ")
 }
 

@@ -10,7 +10,8 @@ import (
 )
 
 // peerLog logs the mistakes of peers without letting them fill the log: for each reason one
-// line every loglimit.Interval, with the number of suppressed events. At level debug each event has a line.
+// line every loglimit.Interval, with the number of events that were suppressed before it. At level debug each event has a
+// line. The server's counters have all of them.
 type peerLog struct {
 	logger *slog.Logger
 	closed [numReasons]loglimit.Limit
@@ -103,23 +104,4 @@ func (l *peerLog) write(level slog.Level, e peerEvent) {
 		attrs = append(attrs, slog.Int("suppressed", e.suppressed))
 	}
 	l.logger.LogAttrs(ctx, level, e.text, attrs...)
-}
-
-// flush logs the number of suppressed events of each reason whose next line is due, and of all
-// reasons if end is true.
-func (l *peerLog) flush(end bool) {
-	for why := range l.closed {
-		reason := closeReason(why)
-		l.logMore(&l.closed[why], levelOf(reason), peerEvent{text: "more connections closed", reason: reason.String()}, end)
-	}
-	l.logMore(&l.failed, slog.LevelWarn, peerEvent{text: "more requests refused"}, end)
-	l.logMore(&l.disallowed, slog.LevelWarn, peerEvent{text: "more requests not allowed"}, end)
-	l.logMore(&l.unauthenticated, slog.LevelWarn, peerEvent{text: "more authentications failed"}, end)
-}
-
-// logMore is flush for one reason.
-func (l *peerLog) logMore(limit *loglimit.Limit, level slog.Level, e peerEvent, end bool) {
-	if e.suppressed = limit.Take(time.Now(), end); e.suppressed > 0 {
-		l.write(level, e)
-	}
 }

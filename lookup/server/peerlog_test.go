@@ -2,7 +2,6 @@ package server
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"testing"
@@ -23,9 +22,6 @@ func TestPeerLogIsLimited(t *testing.T) {
 		peer := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 5}
 		cause := errors.New("byte 47")
 		first := `level=WARN msg="connection closed" reason=bad_first_byte peer=10.0.0.1:5 error="byte 47"`
-		more := func(n int) string {
-			return fmt.Sprintf(`level=WARN msg="more connections closed" reason=bad_first_byte suppressed=%d`, n)
-		}
 
 		for range 100 {
 			l.connectionClosed(closedFirstByte, peer, cause)
@@ -34,7 +30,6 @@ func TestPeerLogIsLimited(t *testing.T) {
 		require.Equal(t, []string{first, `level=WARN msg="connection closed" reason=max_connections`}, log.Take())
 
 		time.Sleep(loglimit.Interval - 1)
-		l.flush(false)
 		l.connectionClosed(closedFirstByte, peer, cause)
 		require.Empty(t, log.Take())
 
@@ -42,24 +37,10 @@ func TestPeerLogIsLimited(t *testing.T) {
 		l.connectionClosed(closedFirstByte, peer, cause)
 		require.Equal(t, []string{first + " suppressed=100"}, log.Take())
 
-		// With no further line, the number is told when the next line could be.
-		l.connectionClosed(closedFirstByte, peer, cause)
-		l.connectionClosed(closedFirstByte, peer, cause)
-		time.Sleep(loglimit.Interval)
-		l.flush(false)
-		l.flush(false)
-		require.Equal(t, []string{more(2)}, log.Take())
-		l.connectionClosed(closedFirstByte, peer, cause) // that was a line
-		require.Empty(t, log.Take())
-
 		for range 3 {
 			l.requestFailed(peer, lookup.ErrGroupRank)
 		}
 		require.Equal(t, []string{`level=WARN msg="request refused" peer=10.0.0.1:5 error="group or rank is outside the configured pool"`}, log.Take())
-
-		l.flush(true) // the end waits for nothing
-		l.flush(true)
-		require.Equal(t, []string{more(1), `level=WARN msg="more requests refused" suppressed=2`}, log.Take())
 	})
 }
 

@@ -155,8 +155,8 @@ func (s *soak) end(kill bool) {
 }
 
 // soakWarnings are the lines that peers which do wrong may cause.
-var soakWarnings = regexp.MustCompile(`level=WARN msg="(request refused|more requests refused|max_connections lowered.*)"|` +
-	`level=WARN msg="(connection closed|more connections closed)" reason=(slow_reader|in_flight|memory|message_timeout|bad_flags|command_frame|zmtp_command|bad_first_byte)( |\n)`)
+var soakWarnings = regexp.MustCompile(`level=WARN msg="(request refused|max_connections lowered.*)"|` +
+	`level=WARN msg="connection closed" reason=(slow_reader|in_flight|memory|message_timeout|bad_flags|command_frame|zmtp_command|bad_first_byte)( |\n)`)
 
 // current returns the number of the server that runs or comes next, and a channel that is closed while it serves.
 func (s *soak) current() (number int, up chan struct{}) {
