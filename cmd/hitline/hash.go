@@ -281,6 +281,9 @@ func (o *hashOptions) loadTokens(cmd *cobra.Command) ([]int64, error) {
 		return nil, configError(fmt.Errorf("%s: more than %d MiB of token ids", name, maxTokensFile>>20))
 	}
 	tokens, err := parseTokens(text)
+	if i := slices.IndexFunc(tokens, func(id int64) bool { return id < 0 }); err == nil && i >= 0 {
+		err = fmt.Errorf("%d at position %d is no token id; ids are 0 or more", tokens[i], i)
+	}
 	if err != nil {
 		return nil, configError(fmt.Errorf("%s: %w", name, err))
 	}
@@ -288,19 +291,7 @@ func (o *hashOptions) loadTokens(cmd *cobra.Command) ([]int64, error) {
 }
 
 // parseTokens reads a JSON array of token ids, or ids separated by white space.
-func parseTokens(text []byte) ([]int64, error) {
-	tokens, err := parseNumbers(text)
-	if err != nil {
-		return nil, err
-	}
-	if i := slices.IndexFunc(tokens, func(id int64) bool { return id < 0 }); i >= 0 {
-		return nil, fmt.Errorf("%d at position %d is no token id; ids are 0 or more", tokens[i], i)
-	}
-	return tokens, nil
-}
-
-// parseNumbers reads a JSON array of whole numbers, or numbers separated by white space.
-func parseNumbers(text []byte) (tokens []int64, err error) {
+func parseTokens(text []byte) (tokens []int64, err error) {
 	if text = bytes.TrimSpace(text); bytes.HasPrefix(text, []byte("[")) {
 		if err := json.Unmarshal(text, &tokens); err != nil {
 			return nil, fmt.Errorf("not a JSON array of token ids: %w", err)

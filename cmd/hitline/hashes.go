@@ -60,29 +60,6 @@ func loadHashes(cmd *cobra.Command, name string) (hashList, error) {
 	return list, err
 }
 
-// fromFlag defines the flag of the token at which a lookup begins.
-func fromFlag(cmd *cobra.Command) *uint32 {
-	return cmd.Flags().Uint32("from", 0, "`token` where the lookup begins, a multiple of the pool's scheduler_block_size (default 0)")
-}
-
-// loadLookup is loadPrompt for a lookup that begins at a token.
-func (t *target) loadLookup(cmd *cobra.Command, file string, from uint32) (hashList, error) {
-	hashes, err := t.loadPrompt(cmd, file)
-	hashes.start = from
-	return hashes, err
-}
-
-// loadPrompt checks the flags of a command about one prompt, and reads its hashes from a file.
-func (t *target) loadPrompt(cmd *cobra.Command, file string) (hashList, error) {
-	if err := t.check(); err != nil {
-		return hashList{}, err
-	}
-	if err := requireFlags(cmd, "tokens", "hashes-file"); err != nil {
-		return hashList{}, err
-	}
-	return loadHashes(cmd, file)
-}
-
 // requireFlags refuses a command without some flags, and names all that are missing.
 func requireFlags(cmd *cobra.Command, names ...string) error {
 	var missing []string

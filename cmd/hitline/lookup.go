@@ -44,15 +44,22 @@ why, and the gap: the blocks that would have to be stored for a longer hit.
 		Args:    cli.NoArgs,
 	}
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of the prompt in `tokens` (required)")
-	from := fromFlag(cmd)
+	from := cmd.Flags().Uint32("from", 0, "`token` where the lookup begins, a multiple of the pool's scheduler_block_size (default 0)")
 	file := hashesFlag(cmd)
 	explain := cmd.Flags().Bool("explain", false, "tell for each group where its hit ended, and why")
 	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		hashes, err := t.loadLookup(cmd, *file, *from)
+		if err := t.check(); err != nil {
+			return err
+		}
+		if err := requireFlags(cmd, "tokens", "hashes-file"); err != nil {
+			return err
+		}
+		hashes, err := loadHashes(cmd, *file)
 		if err != nil {
 			return err
 		}
+		hashes.start = *from
 		if *explain {
 			return runExplain(cmd, &t, *tokens, hashes)
 		}
