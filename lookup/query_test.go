@@ -22,7 +22,7 @@ func TestHybridLookupsDoNotAllocate(t *testing.T) {
 	const piece = 16 // hashes
 	for n, rounds := range map[int]int{64: 4000, 8192: 200} {
 		t.Run(fmt.Sprintf("hashes=%d", n), func(t *testing.T) {
-			service, err := NewService(ServiceConfig{Pool: lookuptest.Pools()["hybrid"]})
+			service, err := NewService(ServiceConfig{Pool: hybridPool})
 			require.NoError(t, err)
 			chain, other := lookuptest.Chain("a", n, 32), lookuptest.Chain("b", n, 32)
 			for i := 0; i < n*32; i += piece * 32 {

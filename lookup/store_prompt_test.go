@@ -191,7 +191,7 @@ func TestStorePromptOverAFailingBackend(t *testing.T) {
 func TestStorePromptOverADeadBackend(t *testing.T) {
 	broken := errors.New("disk full")
 	store := &lookuptest.KeyStore{Before: func(context.Context, string, []string) error { return broken }}
-	s, err := NewService(ServiceConfig{Pool: lookuptest.Pools()["hybrid"], Backend: store, Remote: patient})
+	s, err := NewService(ServiceConfig{Pool: hybridPool, Backend: store, Remote: patient})
 	require.NoError(t, err)
 	_, err = s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, coordinator.NewHashes(lookuptest.Chain("dead", 16, 32), 32))
 	require.ErrorIs(t, err, broken)

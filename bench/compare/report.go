@@ -3,10 +3,8 @@
 package compare
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/hitline/hitline/bench/measure"
@@ -77,14 +75,18 @@ func (r Report) WriteTable(w io.Writer) error {
 	if r.Partial {
 		t.Text("partial: it ended before its end")
 	}
-	for rows := r.Rows; len(rows) > 0; {
-		first := rows[0]
-		n := slices.IndexFunc(rows, func(row Row) bool { return row.Hashes != first.Hashes })
-		if n < 0 {
-			n = len(rows)
+	heads := []string{"", "p50 us", "of the rounds", "p99 us", "max us", "ratio", "to raw", "requests", "wrong"}
+	if r.Pipeline > 0 {
+		heads = append(heads, "pipelined/s", "to raw")
+	}
+	last := 0
+	for _, row := range r.Rows {
+		if row.Hashes != last {
+			last = row.Hashes
+			t.Text("\n%d hashes; ratios to hitline", row.Hashes)
+			t.Heads(heads...)
 		}
-		r.addGroup(&t, rows[:n])
-		rows = rows[n:]
+		t.Row(row.cells()[:len(heads)]...)
 	}
 	r.addRivals(&t)
 	if r.Wrong > 0 {
@@ -93,66 +95,21 @@ func (r Report) WriteTable(w io.Writer) error {
 	return t.Write(w)
 }
 
-// column is one of a table of rows. It is left out if none of them has it.
-type column struct {
-	head string
-	cell func(row Row) string
+// cells returns the row of a table, those of the pipelined rounds last.
+func (r Row) cells() []any {
+	return []any{
+		r.Rival, fmt.Sprintf("%.2f", r.P50us), fmt.Sprintf("%.2f to %.2f", r.RoundP50us.Min, r.RoundP50us.Max),
+		fmt.Sprintf("%.2f", r.P99us), fmt.Sprintf("%.2f", r.MaxUs), spread(r.Ratio), spread(r.ToRaw), r.Requests, r.Wrong,
+		int(r.Rate.Median), spread(r.RateToRaw),
+	}
 }
 
-// columns are those after the name of the rival.
-var columns = []column{
-	{"p50 us", func(row Row) string { return fmt.Sprintf("%.2f", row.P50us) }},
-	{"of the rounds", func(row Row) string { return fmt.Sprintf("%.2f to %.2f", row.RoundP50us.Min, row.RoundP50us.Max) }},
-	{"p99 us", func(row Row) string { return fmt.Sprintf("%.2f", row.P99us) }},
-	{"max us", func(row Row) string { return fmt.Sprintf("%.2f", row.MaxUs) }},
-	{"ratio", func(row Row) string { return spread(row.Ratio) }},
-	{"to raw", func(row Row) string { return spread(row.ToRaw) }},
-	{"requests", func(row Row) string { return measure.Grouped(int64(row.Requests)) }},
-	{"wrong", func(row Row) string {
-		if row.Wrong == 0 {
-			return ""
-		}
-		return measure.Grouped(int64(row.Wrong)) + " WRONG"
-	}},
-}
-
-// spread shows a median with the least and the largest if there are such, and nothing for 0.
+// spread shows a median with the least and the largest, and nothing for 0.
 func spread(s measure.Spread) string {
-	switch {
-	case s.Median == 0:
+	if s.Median == 0 {
 		return ""
-	case s.Max == 0:
-		return fmt.Sprintf("%.2f", s.Median)
 	}
 	return fmt.Sprintf("%.3f (%.3f to %.3f)", s.Median, s.Min, s.Max)
-}
-
-// addGroup adds the rows of one number of hashes, and what only some have.
-func (r Report) addGroup(t *measure.Table, rows []Row) {
-	t.Text("\n%d hashes; ratios to hitline", rows[0].Hashes)
-	heads := []string{""}
-	cells := make([][]any, len(rows))
-	for i, row := range rows {
-		cells[i] = []any{row.Rival}
-	}
-	for _, c := range columns {
-		if !slices.ContainsFunc(rows, func(row Row) bool { return c.cell(row) != "" }) {
-			continue
-		}
-		heads = append(heads, c.head)
-		for i, row := range rows {
-			cells[i] = append(cells[i], c.cell(row))
-		}
-	}
-	t.Heads(heads...)
-	for _, row := range cells {
-		t.Row(row...)
-	}
-	for _, row := range rows {
-		if row.Rate.Median > 0 {
-			t.Line("pipelined", "%s, %d under way: %.0f requests a second, %s of raw's", row.Rival, r.Pipeline, row.Rate.Median, cmp.Or(spread(row.RateToRaw), "unknown"))
-		}
-	}
 }
 
 // addRivals adds who the rivals are, once each, and who is missing.

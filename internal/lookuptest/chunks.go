@@ -40,21 +40,3 @@ func StorePrefix(t testing.TB, s Storer, hashes []byte, n int) {
 		}
 	}
 }
-
-// Pools returns pools of several kinds, with hash blocks of 16 tokens.
-func Pools() map[string]coordinator.Pool {
-	full := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 16}
-	full32 := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 32}
-	window := coordinator.Group{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 128}
-	mamba := coordinator.Group{Kind: coordinator.Mamba, BlockSize: 64, MambaCacheMode: "align"}
-	eagle := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 16, IsEagleGroup: true}
-	return map[string]coordinator.Pool{
-		"one group":      {HashBlockSize: 16},
-		"larger blocks":  {HashBlockSize: 16, Groups: []coordinator.Group{full32}},
-		"hybrid":         {HashBlockSize: 16, Groups: []coordinator.Group{full, window, mamba}},
-		"newest":         {HashBlockSize: 16, Groups: []coordinator.Group{full32, window}, VLLM: "0.28.0"},
-		"eagle":          {HashBlockSize: 16, Groups: []coordinator.Group{eagle, window}, UseEagle: true},
-		"eagle and full": {HashBlockSize: 16, Groups: []coordinator.Group{eagle, full}, UseEagle: true},
-		"ranks":          {HashBlockSize: 16, Groups: []coordinator.Group{full, window}, TPSize: 2, PPSize: 2},
-	}
-}
