@@ -249,7 +249,6 @@ type ModelStatus struct {
 	Configured bool    `json:"configured"`
 	Pool       *string `json:"pool,omitzero"` // whose store Loadable asks, nil if there is none
 	fleet.Stats
-	Groups  []fleet.Groups       `json:"groups,omitzero"` // the different ones that engines tell; none if they are configured
 	Holders []fleet.HolderStatus `json:"holders"`
 }
 
@@ -283,7 +282,7 @@ func (s *Service) Models() []ModelStatus {
 		f := m.fleet.Load()
 		st := ModelStatus{
 			ModelKey: m.cfg.ModelKey, BlockSize: m.cfg.Fleet.BlockSize, Configured: m.configured, Pool: m.poolName(),
-			Stats: f.Stats(), Groups: f.Groups(), Holders: f.Holders(),
+			Stats: f.Stats(), Holders: f.Holders(),
 		}
 		list = append(list, st)
 	}

@@ -312,8 +312,8 @@ func TestPauseAll(t *testing.T) {
 	require.Len(t, paused, 2)
 }
 
-// The status of a source says at once what was dropped for others, and that of a model has the groups of its engines.
-func TestStatusOfGroupsAndMemory(t *testing.T) {
+// The status of a source says at once what was dropped for others.
+func TestStatusOfDropped(t *testing.T) {
 	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, MaxBytes: 1 << 20}}}})
 	for i, engine := range []string{"a", "b"} {
 		require.NoError(t, s.Add(source(t, llama, engine, 0, 0)))
@@ -331,8 +331,4 @@ func TestStatusOfGroupsAndMemory(t *testing.T) {
 	require.Positive(t, st[1].Dropped)
 	require.False(t, st[1].Complete)
 	require.EqualValues(t, 30_001-st[1].Dropped, st[1].Blocks)
-	group := func(n int) fleet.Groups {
-		return fleet.Groups{Holders: 1, Groups: []fleet.Group{{Group: n, BlockSize: 16}}}
-	}
-	require.ElementsMatch(t, []fleet.Groups{group(0), group(1)}, s.Models()[0].Groups)
 }

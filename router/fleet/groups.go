@@ -251,19 +251,6 @@ func (s *groupSpec) group(hashSize int) coordinator.Group {
 	return g
 }
 
-// countsAs returns the kind that the group counts as, "" if that is its own as far as events tell it.
-func (s *groupSpec) countsAs() string {
-	switch s.Kind {
-	case "", "full_attention", "mla_attention", "sink_full_attention", "mamba":
-		return ""
-	case "sliding_window", "sliding_window_mla":
-		if s.Window > 0 {
-			return ""
-		}
-	}
-	return coordinator.FullAttention.String()
-}
-
 // checkDescribed refuses blocks of a group that is described otherwise. A block that comes alone may be a part.
 func checkDescribed(b *events.Blocks, group *coordinator.Group) error {
 	size := int64(group.BlockSize)

@@ -185,23 +185,13 @@ func TestMambaIsLearned(t *testing.T) {
 	require.Greater(t, found, 100)
 }
 
-// A kind whose parameters events do not tell is named. The groups of the most holders come first; those of stale ones are left out.
-func TestUnknownKindIsNamed(t *testing.T) {
-	f, holders := newTestFleet(t, Config{}, 2)
+// A kind whose parameters events do not tell counts as full attention.
+func TestUnknownKind(t *testing.T) {
+	f, holders := newTestFleet(t, Config{}, 1)
 	hashes := randomHashes(newRand(4), 4)
-	for _, h := range holders {
-		storeOf(t, h, 0, hashes, "full_attention", 0)
-		storeOf(t, h, 1, slice(hashes, 2, 4), "chunked_local_attention", 0)
-		require.Zero(t, tokens(t, f, h, hashes))
-	}
-	require.Equal(t, "full_attention", f.Groups()[0].Groups[1].CountsAs)
-	require.Empty(t, f.Groups()[0].Groups[0].CountsAs)
-	holders[1].Clear()
-	storeOf(t, holders[1], 0, hashes, "full_attention", 0)
-	first, second := f.Groups()[0].Groups, f.Groups()[1].Groups
-	require.Equal(t, []Groups{{1, first}, {1, second}}, f.Groups())
-	holders[0].SetStale(true)
-	require.Equal(t, []Groups{{1, first}}, f.Groups())
+	storeOf(t, holders[0], 0, hashes, "full_attention", 0)
+	storeOf(t, holders[0], 1, slice(hashes, 2, 4), "chunked_local_attention", 0)
+	require.Zero(t, tokens(t, f, holders[0], hashes))
 }
 
 // A group that is not kept in the store is in the engine all the same.
