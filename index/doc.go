@@ -77,21 +77,6 @@
 // has doubled: of the table's directory, 12 bytes for about 1,600 entries, and of the list of
 // segments, 16 bytes for 4,096 entries.
 //
-// # Dumps
-//
-// A dump copies what the index holds, for a file that a later start loads (dump.go). It walks
-// along the log, in short holds of writing, so readers do not wait for it. Stores move no
-// entries meanwhile.
-//
-// What Evict, ResetPlaces and Reset remove meanwhile is kept (dump_removals.go), also keys that are not
-// there: the dump may have copied them before they were evicted to make room. The next hold puts it in
-// front of what it copies. A reset of places counts as a whole when it ends, or in the last hold if it
-// is under way then. So a loaded index never has a key at a place where it was removed
-// before the last hold.
-//
-// A load (load.go) stores runs with the time of use that they had, so that the loaded index
-// evicts in the same order.
-//
 // # Files
 //
 //	index.go         Index, Config, counters
@@ -102,7 +87,6 @@
 //	probe.go         lookups; touch.go what they have found, for the next store
 //	store.go         stores; evict.go evictions and evicts; last_use.go which row is the oldest
 //	reset_places.go  resets of places
-//	dump.go          dumps; dump_removals.go what is removed meanwhile; load.go loads
 //	slotset.go       sets of slots
 //
 // # Concurrency

@@ -141,9 +141,6 @@ func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int,
 	}
 	n = min(len(keys)/hashLen, batchKeys)
 	x.classes.freeIdle()
-	if x.dump != nil {
-		x.dump.addEvict(place, keys[:n*hashLen], hashLen)
-	}
 	var b batch
 	var to [batchKeys]class
 	x.findBatch(&b, keyArray{keys, hashLen, hashLen, n})

@@ -95,14 +95,12 @@ type Index struct {
 	// What a reset has left to be released.
 	discarded    []*memory
 	discardBytes int64
-	resetting    []*placesReset // under way
-	dumping      bool           // Dump is called
-	dump         *dump          // it walks still, nil if none does
-	touching     []stretch      // taken from the queues
-	touched      int            // of those, already applied
-	emptied      int            // the stripe of mu whose queue was taken last
+	resetting    int       // resets of places under way
+	touching     []stretch // taken from the queues
+	touched      int       // of those, already applied
+	emptied      int       // the stripe of mu whose queue was taken last
 
-	stored, evicted, refused, resets atomic.Int64
+	stored, evicted, refused atomic.Int64
 }
 
 // writers is what only writers know of the entries. A reset makes it anew.
@@ -174,9 +172,6 @@ func (x *Index) clear() {
 	x.epoch.Add(1)
 	x.mu.Unlock()
 	x.writers = writers{}
-	if x.dump != nil {
-		x.dump.addReset()
-	}
 	x.touching, x.touched = x.touching[:0], 0
 	for _, m := range slabs {
 		x.discard(m)
@@ -199,7 +194,6 @@ func (x *Index) hash(key []byte) uint64 {
 func (x *Index) Reset() {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	x.resets.Add(1)
 	if !x.used {
 		return
 	}
@@ -246,10 +240,6 @@ type Stats struct {
 	Evicted    int64 // entries removed, to make room or on request
 	Refused    int64 // stores and evicts refused: ErrClasses, ErrOtherHashLen
 }
-
-// Resets returns how many resets, of the index or of places, have ended since New. A snapshot that is older
-// than the last one has what that removed.
-func (x *Index) Resets() int64 { return x.resets.Load() }
 
 // Stats returns the counters.
 func (x *Index) Stats() Stats {

@@ -151,13 +151,6 @@ func TestChainLongerThanTheIndexKeepsItsBeginning(t *testing.T) {
 	require.EqualValues(t, 1000, x.Stats().Entries)
 }
 
-func split(b []byte, n int) (s []string) {
-	for ; len(b) > 0; b = b[n:] {
-		s = append(s, string(b[:n]))
-	}
-	return s
-}
-
 // probeSilent looks without touching.
 func probeSilent(x *Index, keys []byte, hashLen int) (int, []bool) {
 	var c Cursor

@@ -49,18 +49,17 @@ func (x *Index) nextUse() uint64 {
 	return x.clock
 }
 
-// markUsed sets the time of use of the rows of a stretch, within one segment. A row that was used later keeps its
-// time if keepLater is set; otherwise it is the row of a store, which does not evict it then.
-func (x *Index) markUsed(first slot, n int, time uint64, keepLater bool) {
+// markUsed sets the time of use of the rows of a stretch, within one segment. A row that was used later gets the time,
+// too: it is the row of a store, which does not evict it then.
+func (x *Index) markUsed(first slot, n int, time uint64) {
 	seg, i := x.at(first)
 	for end := i + n; i < end; {
 		row, from := i/rowSlots, i%rowSlots
 		used := min(rowSlots-from, end-i)
 		slots := uint8(1<<used-1) << from
-		switch last := seg.lastUse[row]; {
-		case last == time:
+		if seg.lastUse[row] == time {
 			seg.usedLast[row] |= slots
-		case last < time || !keepLater:
+		} else {
 			seg.lastUse[row], seg.usedLast[row] = time, slots
 		}
 		i += used
@@ -75,9 +74,9 @@ func (x *Index) markUsed(first slot, n int, time uint64, keepLater bool) {
 const noUse = math.MaxUint64
 
 // oldestRow returns the first slot of the row to evict from for a store, and which of its slots: all entries of the
-// row used least recently, if that was before the store. Otherwise, unless it is a load, it looks at some segments
-// in turn, for a row used since then, or for entries that only share a row with keys of the store. It returns noSlot
-// if it finds none. If lookups have used many segments since the last search, the row is only one of the oldest.
+// row used least recently, if that was before the store. Otherwise it looks at some segments in turn, for a row used
+// since then, or for entries that only share a row with keys of the store. It returns noSlot if it finds none. If
+// lookups have used many segments since the last search, the row is only one of the oldest.
 func (x *Index) oldestRow(w *Writer) (first slot, slots uint8) {
 	first, oldest := noSlot, w.use
 	for looks := 0; looks < maxLooks && len(x.byUse) > 0 && x.byUse[0].bound < oldest; looks++ {
@@ -89,7 +88,7 @@ func (x *Index) oldestRow(w *Writer) (first slot, slots uint8) {
 		s.bound = time
 		heap.Fix(&x.byUse, 0)
 	}
-	for looks := 0; looks < min(maxLooks, len(x.byUse)) && first == noSlot && !w.loads; looks++ {
+	for looks := 0; looks < min(maxLooks, len(x.byUse)) && first == noSlot; looks++ {
 		x.lookAt = (x.lookAt + 1) % len(x.byUse)
 		s := x.byUse[x.lookAt]
 		if row, time := s.leastRecentRow(w.use); time < noUse {

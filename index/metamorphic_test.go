@@ -1,7 +1,6 @@
 package index_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -201,27 +200,7 @@ func (s setting) replay(ops []op) (err error) {
 		return fmt.Errorf("at the end: %w", err)
 	}
 	index.CheckBooks(s.t, w.x)
-	if err := w.reload(cfg); err != nil {
-		return fmt.Errorf("a loaded dump: %w", err)
-	}
 	return nil
-}
-
-// reload loads a dump of the index into another one, which takes its place.
-func (w *world) reload(cfg index.Config) error {
-	entries := w.x.Stats().Entries
-	x, err := index.New(cfg)
-	if err != nil {
-		return err
-	}
-	if err := w.x.Dump(context.Background(), index.DumpOptions{}, x.Load); err != nil {
-		return err
-	}
-	if w.x = x; x.Stats().Entries != entries {
-		return fmt.Errorf("%d entries, there were %d", x.Stats().Entries, entries)
-	}
-	clear(w.coverage)
-	return w.audit()
 }
 
 // do applies an operation; depth is 1 in the middle of a lookup.

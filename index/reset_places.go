@@ -46,18 +46,17 @@ func (x *Index) ResetPlaces(places []int) error {
 
 // beginReset begins to remove places. The caller calls resetSome until that is done.
 func (x *Index) beginReset(places []int) (*placesReset, error) {
-	r := &placesReset{places: make([]uint64, x.layout.words)}
+	r := &placesReset{places: make([]uint64, x.layout.words), list: slices.Compact(slices.Sorted(slices.Values(places)))}
 	for _, p := range places {
 		if p < 0 || p >= x.places {
 			return nil, ErrPlace
 		}
 		r.places[p/64] |= 1 << (p % 64)
 	}
-	r.list = setOf(r.places)
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	r.epoch, r.end = x.epoch.Load(), slot(len(x.segments))<<segmentBits
-	x.resetting = append(x.resetting, r)
+	x.resetting++
 	return r, nil
 }
 
@@ -78,12 +77,7 @@ func (x *Index) resetSome(r *placesReset) (done bool) {
 		}
 		r.at += slot(n)
 	}
-	at := slices.Index(x.resetting, r)
-	x.resetting = slices.Delete(x.resetting, at, at+1)
-	x.resets.Add(1)
-	if x.dump != nil {
-		x.dump.addResetPlaces(r.places)
-	}
+	x.resetting--
 	return true
 }
 

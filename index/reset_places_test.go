@@ -67,7 +67,7 @@ func TestResetPlacesIsEvictOfAll(t *testing.T) {
 			require.Equal(t, held(b, keys), held(a, keys))
 			require.Equal(t, b.Stats().Entries, a.Stats().Entries)
 			require.Equal(t, b.Stats().Evicted, a.Stats().Evicted)
-			require.Empty(t, a.resetting)
+			require.Zero(t, a.resetting)
 			checkBooks(t, a)
 			storeSome(t, a, keys, places, seed+1)
 			checkBooks(t, a)
@@ -138,7 +138,7 @@ func TestResetPlacesInHolds(t *testing.T) {
 	x.Reset()
 	storeAt(t, x, 0, keys)
 	require.True(t, resetHold(x, r))
-	require.Empty(t, x.resetting)
+	require.Zero(t, x.resetting)
 	require.EqualValues(t, 4*segmentSlots, x.Stats().Entries)
 	checkBooks(t, x)
 }

@@ -16,7 +16,6 @@ type Writer struct {
 	hashLen int              // 0 before the first key
 	full    bool
 	use     uint64 // when the store began, by Index.clock; 0 before that
-	loads   bool   // it loads a dump: what was used later stays
 	stored  int
 }
 
@@ -105,7 +104,7 @@ func (x *Index) storeBatch(w *Writer, ahead *batch, places []int, keys []byte, h
 		x.fetchAhead(ahead, rest, hashLen)
 	}
 	for first, n := range stretches(b.slot[:b.n]) { // so they are not evicted for the others
-		x.markUsed(first, n, w.use, w.loads)
+		x.markUsed(first, n, w.use)
 	}
 	x.chooseMoved(&b)
 	x.allow(b.n)
@@ -239,8 +238,8 @@ const scattered = batchKeys / 8
 // chooseMoved decides whether the keys that are there are moved, to lie in the
 // order of the chain together with the new ones. It is how a log that has become
 // fragmented, or that holds every k-th key of a chain from another group, comes
-// into order: in the steps and at the expense of those who store. While places are reset or a
-// dump is under way no store moves entries: both walk along the log and would miss those.
+// into order: in the steps and at the expense of those who store. While places are reset no
+// store moves entries: the reset walks along the log and would miss those.
 func (x *Index) chooseMoved(b *storing) {
 	pieces, known, gap := 0, 0, slot(1)
 	for i, s := range b.slot[:b.n] {
@@ -260,7 +259,7 @@ func (x *Index) chooseMoved(b *storing) {
 			pieces++
 		}
 	}
-	if pieces > scattered && len(x.resetting) == 0 && x.dump == nil && !b.hasRepeatedKey() {
+	if pieces > scattered && x.resetting == 0 && !b.hasRepeatedKey() {
 		b.moved = known
 	}
 }
@@ -431,7 +430,7 @@ func (x *Index) finish(b *storing, w *Writer) {
 		}
 	}
 	for first, n := range stretches(b.slot[:b.n]) {
-		x.markUsed(first, n, w.use, w.loads)
+		x.markUsed(first, n, w.use)
 	}
 }
 

@@ -86,7 +86,7 @@ func (x *Index) applyTouch(t *stretch) (all bool) {
 		// on other cores keep what they have read.
 		seg, i := x.at(last)
 		if seg.lastUse[i/rowSlots] < x.storeAt || seg.lastUse[(i-int(n)+1)/rowSlots] < x.storeAt {
-			x.markUsed(last-slot(n)+1, int(n), x.nextUse(), false)
+			x.markUsed(last-slot(n)+1, int(n), x.nextUse())
 		}
 	}
 	t.n -= n

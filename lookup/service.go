@@ -302,9 +302,6 @@ func (s *Service) CheckReset() error {
 	return nil
 }
 
-// Index returns the memory index of the service, nil over a backend.
-func (s *Service) Index() *index.Index { return s.index }
-
 // Pool returns the pool with its defaults filled in. The caller owns the copy.
 func (s *Service) Pool() coordinator.Pool { return s.coord.Pool() }
 

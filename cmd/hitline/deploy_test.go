@@ -47,7 +47,7 @@ func TestDeployMetrics(t *testing.T) {
 	redis := storetest.StartRedis(t)
 	known := map[string]bool{}
 	for _, config := range []string{
-		"pool: {hash_block_size: 16}\nbackend: {memory: {snapshot: {path: " + filepath.Join(t.TempDir(), "snapshot") + "}}}\nrouter: {models: [{name: m, block_size: 16}], sources: [{instance_id: i, endpoint: \"tcp://127.0.0.1:9\"}]}\n",
+		"pool: {hash_block_size: 16}\nrouter: {models: [{name: m, block_size: 16}], sources: [{instance_id: i, endpoint: \"tcp://127.0.0.1:9\"}]}\n",
 		"pool: {model_name: m}\nbackend: {redis: {url: redis://" + redis.Addr + "}}\n",
 	} {
 		server := startServe(t, config+"metrics: 127.0.0.1:0\n")
@@ -142,7 +142,7 @@ func TestDeployChart(t *testing.T) {
 // The memory that the chart computes for the container is the sum of the bounds that the program has, and a part for
 // garbage: twice that of connections, and a quarter of the index.
 func TestDeployChartMemory(t *testing.T) {
-	for name, store := range map[string]*remoteStore{"memory-snapshot": nil, "mooncake": new(remoteStore)} {
+	for name, store := range map[string]*remoteStore{"memory": nil, "mooncake": new(remoteStore)} {
 		var cfg *config.Config
 		memory := ""
 		for document := range strings.SplitSeq(deployFile(t, "helm/testdata/accepted/"+name+".golden"), "---\n") {

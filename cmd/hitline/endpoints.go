@@ -18,18 +18,16 @@ import (
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/lookup/snapshot"
 	"github.com/hitline/hitline/router"
 )
 
 // endpointOptions say how /metrics, /status, /healthz and /readyz are served, and what with them.
 type endpointOptions struct {
 	pprof      bool
-	guard      httpguard.Guard         // without Links
-	cpu        *cpushare.Share         // see httpListener
-	snapshot   func() *snapshot.Status // nil if there are no snapshots
-	router     *router.Service         // nil if there is none
-	collectors []prometheus.Collector  // of further metrics
+	guard      httpguard.Guard        // without Links
+	cpu        *cpushare.Share        // see httpListener
+	router     *router.Service        // nil if there is none
+	collectors []prometheus.Collector // of further metrics
 }
 
 const (
@@ -56,7 +54,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	}
 	mux := endpointsMux(registry, srv.Ready, srv.BackendFailure, errorLogger{logger})
 	mux.Handle("GET /status", &statusHandler{
-		server: srv, snapshot: options.snapshot, router: options.router, places: make(chan struct{}, maxStatus),
+		server: srv, router: options.router, places: make(chan struct{}, maxStatus),
 	})
 	if options.pprof {
 		handleProfiles(mux)
@@ -78,9 +76,6 @@ func (o *endpointOptions) allCollectors(srv *server.Server) []prometheus.Collect
 		metrics.NewServerCollector(srv),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	}
-	if o.snapshot != nil {
-		all = append(all, metrics.NewSnapshotCollector(o.snapshot))
 	}
 	return append(all, o.collectors...)
 }

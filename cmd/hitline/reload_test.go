@@ -203,25 +203,25 @@ func TestPollCertificates(t *testing.T) {
 // Files that others may change are said at the start, by --check, when they change, and at each reload.
 func TestFilesOfOthers(t *testing.T) {
 	dir := t.TempDir()
-	tokens, snapshot := filepath.Join(dir, "tokens.yaml"), filepath.Join(dir, "index")
+	tokens, peers := filepath.Join(dir, "tokens.yaml"), filepath.Join(dir, "peers")
 	writeAt(t, tokens, "tokens: [{name: a, token: 0123456789abcdef, allow: all}]\n", 1)
-	writeAt(t, snapshot, "", 1)
+	writeAt(t, peers, "0123456789abcdef\n", 1)
 	require.NoError(t, os.Chmod(tokens, 0o602))
-	require.NoError(t, os.Chmod(snapshot, 0o602))
+	require.NoError(t, os.Chmod(peers, 0o602))
 	const change = " may be changed by everybody (mode 0602): chmod o-w"
-	config := "listen: [{address: 127.0.0.1:0, tokens: " + tokens + "}]\nbackend: {memory: {snapshot: {path: " + snapshot + "}}}\n"
+	config := "listen: [{address: 127.0.0.1:0, tokens: " + tokens + "}]\nrouter: {models: [{name: m, block_size: 16}], peer_token_file: " + peers + "}\n"
 	check := hitline(t, "", "serve", "--check", "--config", configFile(t, config))
 	assert.Equal(t, exitDone, check.code)
 	assert.Contains(t, check.stderr, "listen[0].tokens: "+tokens+change)
-	assert.Contains(t, check.stderr, "backend.memory.snapshot.path: "+snapshot+change)
+	assert.Contains(t, check.stderr, "router.peer_token_file: "+peers+change)
 	s := startServe(t, config) // with another address
-	assert.Contains(t, s.log.String(), snapshot+change)
+	assert.Contains(t, s.log.String(), peers+change)
 
 	r := newTestReloader(t, config)
 	r.reload()
 	lines := strings.Join(r.lines(), "\n")
 	assert.Contains(t, lines, tokens+change)
-	assert.Contains(t, lines, snapshot+change)
+	assert.Contains(t, lines, peers+change)
 	r.poll()
 	writeAt(t, tokens, "tokens: [{name: b, token: 0123456789abcdef, allow: all}]\n", 2)
 	r.poll()

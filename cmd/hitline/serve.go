@@ -27,7 +27,6 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/lookup/snapshot"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/hicache"
 	"github.com/hitline/hitline/router/httpapi"
@@ -175,12 +174,6 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 		warnings = append(warnings, l.warnings...)
 	}
 	warnings = append(warnings, cfg.Warnings(r.source.File)...)
-	if err := r.checkSnapshot(); err != nil {
-		if !check {
-			return configError(err)
-		}
-		warnings = append(warnings, err.Error()) // the folder may be there when it is served
-	}
 	if check {
 		for _, warning := range warnings {
 			cmd.PrintErrf("hitline: warning: %s\n", warning)
@@ -249,7 +242,7 @@ func (r *running) run(ctx context.Context) error {
 	defer signal.Reset(syscall.SIGPIPE)
 
 	limitGoMemory(r.cfg, r.store)
-	srv, saver, err := r.newServer()
+	srv, err := r.newServer()
 	if err != nil {
 		return configError(err)
 	}
@@ -263,7 +256,7 @@ func (r *running) run(ctx context.Context) error {
 		readyAttrs = []any{"router", routerSrv.address}
 	}
 	if r.cfg.Metrics != "" {
-		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(saver, routerSrv.handler), r.logger)
+		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(routerSrv.handler), r.logger)
 		if err != nil {
 			return err
 		}
@@ -274,7 +267,7 @@ func (r *running) run(ctx context.Context) error {
 		readyAttrs = append(readyAttrs, "store", r.store.String())
 		r.store.logState(ctx, r.services.shared, r.logger)
 	}
-	load := func(ctx context.Context) error { return r.load(ctx, srv, saver) }
+	load := func(ctx context.Context) error { return r.startRouter(ctx, srv) }
 	if stopped, err := untilSignal(ctx, load, signals, r.logger); stopped || err != nil {
 		return err
 	}
@@ -283,37 +276,23 @@ func (r *running) run(ctx context.Context) error {
 	}
 	routerSrv.loaded.Store(true)
 	logAccess(r.listeners, r.logger)
-	r.logEmptyIndex(saver)
+	r.logEmptyIndex()
 	r.logger.Info("ready", append(r.poolAttrs(srv.Addrs()), readyAttrs...)...)
 
 	reloads := newReloader(r, srv)
 	reloads.router = &r.routerSettings
 	defer reloads.start(r.hangups)()
-	if saver != nil {
-		saver.Start()
-		defer saver.Stop()
-	}
-	return wait(ctx, startedServer{srv, routerSrv.httpServer, saver}, signals, reloads.drainTimeout, r.logger)
+	return wait(ctx, startedServer{srv, routerSrv.httpServer}, signals, reloads.drainTimeout, r.logger)
 }
 
-// logEmptyIndex says that nothing is found yet, if a pool is over memory and was not loaded: who starts a server for an
-// engine may wonder why no lookup hits.
-func (r *running) logEmptyIndex(saver *snapshot.Saver) {
+// logEmptyIndex says that nothing is found yet, if a pool is over memory: who starts a server for an engine may wonder
+// why no lookup hits.
+func (r *running) logEmptyIndex() {
 	isRouterAlone := r.cfg.Router.IsServed() && !r.cfg.HasPool()
-	if r.store != nil || isRouterAlone || saver != nil && saver.Status().LoadedEntries > 0 {
+	if r.store != nil || isRouterAlone {
 		return
 	}
 	r.logger.Info("the index is empty: every lookup is a hit of 0 until clients store blocks; for what engines keep in a store, configure backend.mooncake or backend.redis")
-}
-
-// load loads what must be known before the server is ready: the snapshot, and what a peer of the router holds.
-func (r *running) load(ctx context.Context, srv *server.Server, saver *snapshot.Saver) error {
-	if saver != nil {
-		if err := saver.Load(ctx); err != nil {
-			return err
-		}
-	}
-	return r.startRouter(ctx, srv)
 }
 
 func startServer(ctx context.Context, srv *server.Server) error {
@@ -327,19 +306,14 @@ func startServer(ctx context.Context, srv *server.Server) error {
 	return nil
 }
 
-// newServer returns the server, and its Saver if there is one.
-func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
-	srv, err := server.New(r.service, server.Config{
+// newServer returns the lookup server.
+func (r *running) newServer() (*server.Server, error) {
+	return server.New(r.service, server.Config{
 		Listeners:        serverListeners(r.read, len(r.cfg.Listen)),
 		OtherConnections: r.otherConnections(), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
 		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory, CPU: r.cpu,
 		Ready: r.routerReady, Version: buildVersion(), Logger: r.logger,
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	saver, err := r.newSaver(srv)
-	return srv, saver, err
 }
 
 // otherConnections returns how many connections the HTTP listeners may have.
@@ -354,14 +328,11 @@ func (r *running) otherConnections() (n int) {
 	return n
 }
 
-// endpointOptions returns what is served beside the metrics. saver and requests, that of the router's HTTP, may be nil.
-func (r *running) endpointOptions(saver *snapshot.Saver, requests *httpapi.Handler) endpointOptions {
+// endpointOptions returns what is served with the metrics. requests, that of the router's HTTP, may be nil.
+func (r *running) endpointOptions(requests *httpapi.Handler) endpointOptions {
 	options := endpointOptions{
 		pprof: r.cfg.Pprof, cpu: r.cpu, router: r.router,
 		guard: httpguard.Guard{Local: r.cfg.MetricsIsLocal(), Hosts: r.cfg.HTTPHosts},
-	}
-	if saver != nil {
-		options.snapshot = saver.Status
 	}
 	if r.router != nil {
 		options.collectors = append(options.collectors, &routermetrics.Collector{Models: r.router.Models, Sources: r.router.Status})
@@ -400,25 +371,14 @@ type runningServer interface {
 // startedServer is a server with what else is shut down.
 type startedServer struct {
 	*server.Server
-	router *httpServer     // nil without router.listen
-	saver  *snapshot.Saver // nil without snapshots
+	router *httpServer // nil without router.listen
 }
 
-// Shutdown shuts the server and the router's HTTP down at the same time, for which ctx is the bound. Then it writes the
-// last snapshot, which takes lastSnapshotTimeout at most.
+// Shutdown shuts the server and the router's HTTP down at the same time, for which ctx is the bound.
 func (s startedServer) Shutdown(ctx context.Context) error {
-	if s.saver != nil {
-		s.saver.Stop()
-	}
 	ended := make(chan error, 1)
 	go func() { ended <- requesterror.Call(func() error { return s.router.shutdown(ctx) }) }()
-	err := errors.Join(s.Server.Shutdown(ctx), <-ended)
-	if s.saver != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSnapshotTimeout)
-		defer cancel()
-		s.saver.SaveLast(ctx)
-	}
-	return err
+	return errors.Join(s.Server.Shutdown(ctx), <-ended)
 }
 
 // wait waits until a signal, the end of ctx, or the end of srv. It shuts srv down within what

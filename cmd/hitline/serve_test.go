@@ -402,3 +402,31 @@ func TestLogger(t *testing.T) {
 	newLogger(&out, "json", logLevel("debug")).Debug("c")
 	assert.Regexp(t, `^\{"time":".*","level":"DEBUG","msg":"c"\}\n$`, out.String())
 }
+
+// A signal ends what is loaded before the server is ready. A second one does not wait for a load that hangs.
+func TestSignalWhileLoading(t *testing.T) {
+	quiet := slog.New(slog.DiscardHandler)
+	stopped, err := untilSignal(t.Context(), func(context.Context) error { return io.EOF }, nil, quiet)
+	assert.Equal(t, io.EOF, err)
+	assert.False(t, stopped)
+
+	signals := make(chan os.Signal)
+	stopped, err = untilSignal(t.Context(), func(ctx context.Context) error {
+		signals <- syscall.SIGTERM
+		<-ctx.Done()
+		return ctx.Err()
+	}, signals, quiet)
+	assert.NoError(t, err)
+	assert.True(t, stopped)
+
+	released := make(chan struct{})
+	defer close(released)
+	_, err = untilSignal(t.Context(), func(context.Context) error {
+		signals <- syscall.SIGTERM
+		time.Sleep(signalGrace)
+		signals <- syscall.SIGTERM
+		<-released
+		return nil
+	}, signals, quiet)
+	assert.ErrorIs(t, err, errSecondSignal)
+}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/lookup/snapshot"
 	"github.com/hitline/hitline/router"
 )
 
@@ -20,12 +19,11 @@ const (
 
 // status is the reply to GET /status.
 type status struct {
-	Ready          bool             `json:"ready"`
-	NotReadyReason string           `json:"not_ready_reason"` // empty if it is ready
-	Stat           api.Stat         `json:"stat"`             // of the server, and of its own pool
-	Pools          []statusPool     `json:"pools"`            // at most maxListed; Stat.Pools has their number
-	Snapshot       *snapshot.Status `json:"snapshot"`         // nil if there are none
-	Router         *statusRouter    `json:"router"`           // nil if there is none
+	Ready          bool          `json:"ready"`
+	NotReadyReason string        `json:"not_ready_reason"` // empty if it is ready
+	Stat           api.Stat      `json:"stat"`             // of the server, and of its own pool
+	Pools          []statusPool  `json:"pools"`            // at most maxListed; Stat.Pools has their number
+	Router         *statusRouter `json:"router"`           // nil if there is none
 }
 
 // statusPool is one pool.
@@ -53,10 +51,9 @@ type statusModel struct {
 
 // statusHandler answers GET /status.
 type statusHandler struct {
-	server   *server.Server
-	snapshot func() *snapshot.Status // nil if there are none
-	router   *router.Service         // nil if there is none
-	places   chan struct{}           // one element for each reply that is computed
+	server *server.Server
+	router *router.Service // nil if there is none
+	places chan struct{}   // one element for each reply that is computed
 }
 
 // ServeHTTP implements http.Handler. The reply is computed before it is written, so a client that does not read holds
@@ -90,9 +87,6 @@ func (h *statusHandler) reply() ([]byte, error) {
 	for _, pool := range pools[:min(len(pools), maxListed)] {
 		of := pool.Service.Pool()
 		st.Pools = append(st.Pools, statusPool{pool.Name, pool.Described, of.ModelName, of.HashBlockSize, pool.Service.Stat()})
-	}
-	if h.snapshot != nil {
-		st.Snapshot = h.snapshot()
 	}
 	if h.router != nil {
 		st.Router = newStatusRouter(h.router.Models(), h.router.Status())

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -46,10 +45,9 @@ func (o *metricsServer) send(t *testing.T, method, path, body string, headers ..
 	return reply.StatusCode, string(text)
 }
 
-// /status is ready as /readyz, and has the pools and the snapshot.
+// /status is ready as /readyz, and has the pools.
 func TestStatus(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "snapshot")
-	o := startWithMetrics(t, "pools: {a: {model_name: m}}\nbackend: {memory: {snapshot: {path: "+path+"}}}\n")
+	o := startWithMetrics(t, "pools: {a: {model_name: m}}\n")
 	read := func() (st status) {
 		code, text := o.send(t, "GET", "/status", "")
 		require.Equal(t, 200, code)
@@ -60,10 +58,7 @@ func TestStatus(t *testing.T) {
 	assert.True(t, st.Ready)
 	require.Len(t, st.Pools, 1)
 	assert.Equal(t, []any{"a", "m", 16, false}, []any{st.Pools[0].Name, st.Pools[0].Model, st.Pools[0].HashBlockSize, st.Pools[0].Described})
-	assert.Equal(t, path, st.Snapshot.Path)
 	assert.Nil(t, st.Router)
-	_, text := o.send(t, "GET", "/metrics", "")
-	assert.Contains(t, text, "\nhitline_snapshot_last_entries 0\n")
 	for _, path := range []string{"/", "/status/", "/explain", "/favicon.ico", "/debug/pprof/", "/debug/pprof/heap"} {
 		code, text := o.send(t, "GET", path, "")
 		assert.Equal(t, 404, code, path)

@@ -1,4 +1,4 @@
-// Package parts is the encoding of what hitline keeps or sends as a whole: snapshots of pools, and dumps of a router.
+// Package parts is the encoding of what hitline sends as a whole: dumps of a router.
 // Content is a sequence of values in sections. It is written in parts with checksums, so that a Reader finds damage
 // before it uses what it reads.
 //

@@ -63,7 +63,7 @@ const (
 const indexPackage = "github.com/hitline/hitline/index."
 
 // callers returns the functions on the stack of the panic, on one line, and whether one of package index is among
-// them. Dump and its emit hold no lock while they call what another package has given.
+// them.
 func callers() (where string, inIndex bool) {
 	pcs := make([]uintptr, maxStack)
 	n := runtime.Callers(4, pcs)
@@ -76,7 +76,7 @@ func callers() (where string, inIndex bool) {
 			fmt.Fprintf(&text, ", at %s (%s:%d)", filepath.Base(frame.Function), filepath.Base(frame.File), frame.Line)
 			named++
 		}
-		if name, ok := strings.CutPrefix(frame.Function, indexPackage); ok && name != "(*Index).Dump" && name != "(*dump).emit" {
+		if strings.HasPrefix(frame.Function, indexPackage) {
 			inIndex = true
 		}
 		if !more {

@@ -53,10 +53,6 @@ var (
 		"backend_errors_total counter", "backend_rejected_total counter", "backend_rounds_total counter", "backend_keys_total counter", "renewed_keys_total counter", "remembered_lookups_total counter", "backend_state gauge", "backend_timeouts_total counter",
 		"backend_call_duration_seconds histogram",
 	}
-	namesOfSnapshots = []string{
-		"snapshot_last_bytes gauge", "snapshot_last_duration_seconds gauge", "snapshot_last_entries gauge", "snapshot_last_timestamp_seconds gauge",
-		"snapshot_loaded_entries gauge", "snapshots_failed_total counter",
-	}
 	namesOfServer = []string{
 		"pools gauge", "memory_bytes gauge", "max_memory_bytes gauge", "memory_refused_total counter",
 		"accept_errors_total counter", "auth_failures_total counter", "requests_not_allowed_total counter", "connections gauge", "connections_closed_total counter",

@@ -12,6 +12,7 @@ import (
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // Faults that once happened.
@@ -45,8 +46,7 @@ func TestPoolIsMadeBesideOthers(t *testing.T) {
 		}
 		return memoryService(pool)
 	}})
-	_, err = server.DescribePool("quick", modelPool("quick"))
-	require.NoError(t, err)
+	require.NoError(t, dialTest(t, server, client.WithPool("quick", modelPool("quick"))).Close())
 	var slow []*lookuptest.Peer
 	describeSlow := func() {
 		p := lookuptest.DialPeer(t, server.Addrs()[0])

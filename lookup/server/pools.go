@@ -126,7 +126,6 @@ var (
 	errUnknownPool  = errors.New("no pool of this name")
 	errNotAccepted  = errors.New("this server has other pools and accepts no further ones: configure it, or set accept_pools")
 	errTooManyPools = errors.New("all described pools have connections, and there are max_pools of them")
-	errPoolsFull    = errors.New("there are max_pools described pools")
 	errPoolTooLarge = errors.New("too many groups and ranks for a described pool")
 	errPoolDiffers  = errors.New("the description differs from the")
 	errPoolText     = errors.New("too long for a described pool")
@@ -386,13 +385,6 @@ func (ps *pools) unusedName(p *pool) string {
 		}
 		name = base + "-" + strconv.Itoa(i)
 	}
-}
-
-// hasRoom reports whether there is a pool of this name, or room for another described one.
-func (ps *pools) hasRoom(name string) bool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return name != "" && ps.byName[name] != nil || ps.described < ps.max
 }
 
 // move counts a connection that leaves one pool for another. Either may be nil.

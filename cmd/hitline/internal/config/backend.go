@@ -26,9 +26,8 @@ type Backend struct {
 
 // Memory bounds the embedded index.
 type Memory struct {
-	MaxBytes   Size     `yaml:"max_bytes"`   // bytes
-	MaxEntries int64    `yaml:"max_entries"` // distinct hashes; 0: as many as max_bytes allows
-	Snapshot   Snapshot `yaml:"snapshot"`
+	MaxBytes   Size  `yaml:"max_bytes"`   // bytes
+	MaxEntries int64 `yaml:"max_entries"` // distinct hashes; 0: as many as max_bytes allows
 }
 
 // Redis is a Redis or a Valkey: one server, or a cluster.

@@ -60,7 +60,7 @@ func Default() Config {
 		Listen:  Listeners(api.DefaultListen),
 		IPCMode: Mode(server.DefaultIPCMode),
 		Backend: Backend{
-			Memory:   Memory{MaxBytes: 1 << 30, Snapshot: Snapshot{Interval: Duration(5 * time.Minute), MaxAge: Duration(15 * time.Minute)}},
+			Memory:   Memory{MaxBytes: 1 << 30},
 			Redis:    Redis{PoolSize: 40, Timeout: Duration(100 * time.Millisecond), Strategy: "gallop"},
 			Mooncake: Mooncake{Admin: []string{}, Tenant: "default", Conns: 8, Timeout: Duration(100 * time.Millisecond), Strategy: "gallop", Renew: "auto", Remember: RememberAuto},
 			chosen:   "memory",

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -81,7 +80,7 @@ pool:
       sliding_window: 1024
       is_eagle_group: True
 backend:
-  memory: {max_bytes: 2GiB, max_entries: 1000000, snapshot: {path: /var/x, interval: 0}}
+  memory: {max_bytes: 2GiB, max_entries: 1000000}
 limits: {max_message: 1MB, max_memory: "512MiB", handshake_timeout: 1m30s, idle_timeout: 5m}
 drain_timeout: 0s
 log:
@@ -102,9 +101,7 @@ log:
 			{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 1024, IsEagleGroup: true},
 		},
 	}, c.Pool)
-	assert.Equal(t, Memory{
-		MaxBytes: 2 << 30, MaxEntries: 1_000_000, Snapshot: Snapshot{Path: "/var/x", MaxAge: Duration(15 * time.Minute)},
-	}, c.Backend.Memory)
+	assert.Equal(t, Memory{MaxBytes: 2 << 30, MaxEntries: 1_000_000}, c.Backend.Memory)
 	want := Default().Limits
 	want.MaxMessage, want.MaxMemory = 1_000_000, 512<<20
 	want.HandshakeTimeout, want.IdleTimeout = 90e9, 300e9
@@ -164,7 +161,6 @@ func TestFileErrors(t *testing.T) {
 		{"level", "log:\n  level: trace\n", `c.yaml:2:10: log.level: "trace" is not one of debug, info, warn, error`},
 
 		{"negative loops", "loops: -1\n", `c.yaml:1:8: loops: -1 is too small, must be at least 0`},
-		{"snapshot interval", "backend:\n  memory:\n    snapshot: {interval: 999ms}\n", `c.yaml:3:26: backend.memory.snapshot.interval: 999ms is too small, must be at least 1s, or 0`},
 		{"max_message 0", "limits:\n  max_message: 0\n", `c.yaml:2:16: limits.max_message: 0 is too small, must be at least 1`},
 		{"message_timeout 0", "limits:\n  message_timeout: 0\n", `c.yaml:2:20: limits.message_timeout: 0s is too small, must be at least 1ms`},
 

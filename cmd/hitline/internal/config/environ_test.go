@@ -17,7 +17,7 @@ func TestEnviron(t *testing.T) {
 	c, err := Load(Source{Environ: []string{
 		"HITLINE_LOOPS=5", "HITLINE_IPC_MODE=0660", "HITLINE_POOL_USE_EAGLE=true", "HITLINE_POOL_MODEL_NAME=123 #x: [", "HITLINE_POOL_RETENTION_INTERVAL=5",
 		"HITLINE_POOL_GROUPS=[{kind: mamba, block_size: 16}]", "HITLINE_LISTEN=tcp://a:1, tcp://b:2", "HITLINE_ACCEPT_POOLS=true",
-		"HITLINE_POOLS={a: {tp_size: 2}}", "HITLINE_BACKEND_MEMORY_SNAPSHOT_MAX_AGE=5", "HITLINE_LIMITS_MAX_MESSAGE=5KB", "HITLINE_LOG_LEVEL=error",
+		"HITLINE_POOLS={a: {tp_size: 2}}", "HITLINE_BACKEND_MEMORY_MAX_ENTRIES=5", "HITLINE_LIMITS_MAX_MESSAGE=5KB", "HITLINE_LOG_LEVEL=error",
 		"HITLINE_ROUTER_LISTEN=tcp://c:1", "HITLINE_ROUTER_MODELS=[{name: m, block_size: 16}]",
 	}})
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func TestEnviron(t *testing.T) {
 	assert.Equal(t, []any{true, "123 #x: [", new(5)}, []any{c.Pool.UseEagle, c.Pool.ModelName, c.Pool.RetentionInterval})
 	assert.Equal(t, []coordinator.Group{{Kind: coordinator.Mamba, BlockSize: 16}}, c.Pool.Groups)
 	assert.Equal(t, map[string]coordinator.Pool{"a": {TPSize: 2}}, c.Pools)
-	want.Backend.Memory.Snapshot.MaxAge, want.Limits.MaxMessage, want.Log.Level = Duration(5e9), 5000, "error"
+	want.Backend.Memory.MaxEntries, want.Limits.MaxMessage, want.Log.Level = 5, 5000, "error"
 	assert.Equal(t, []any{want.Backend, want.Limits, want.Log}, []any{c.Backend, c.Limits, c.Log}, "and nothing else")
 	assert.Equal(t, &Listener{Address: "tcp://c:1"}, c.Router.Listen)
 	assert.Equal(t, "m", c.Router.Models[0].Name)

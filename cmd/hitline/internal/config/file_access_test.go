@@ -45,12 +45,10 @@ func TestFileWarnings(t *testing.T) {
 	tokens := put(t, dir, "tokens.yaml", "tokens: [{name: a, token: "+secret+", allow: all}]\n")
 	digests := put(t, dir, "digests.yaml", "tokens: [{name: a, certificate: a, allow: all}]\n")
 	peer := put(t, dir, "peer", secret+"\n")
-	snapshot := put(t, dir, "index.snapshot", "")
 	file := write(t, `listen:
   - {address: "tls://127.0.0.1:1", tokens: `+tokens+", tls: {cert: "+cert+", key: "+key+", client_ca: "+authority+`}}
   - {address: 127.0.0.1:2, tokens: `+digests+`}
-router: {listen: {address: 127.0.0.1:3, tokens: `+tokens+`}, peers: ["http://127.0.0.1:4"], peer_token_file: `+peer+`}
-backend: {memory: {snapshot: {path: `+snapshot+"}}}\n")
+router: {listen: {address: 127.0.0.1:3, tokens: `+tokens+`}, peers: ["http://127.0.0.1:4"], peer_token_file: `+peer+"}\n")
 	warnings := func() string {
 		c, err := Load(Source{File: file})
 		require.NoError(t, err)
@@ -71,7 +69,7 @@ backend: {memory: {snapshot: {path: `+snapshot+"}}}\n")
 		return strings.Join(exposures, "\n")
 	}
 	chmod := func(mode fs.FileMode) {
-		for _, path := range []string{tokens, digests, cert, key, authority, peer, snapshot, file} {
+		for _, path := range []string{tokens, digests, cert, key, authority, peer, file} {
 			require.NoError(t, os.Chmod(path, mode))
 		}
 	}
@@ -82,7 +80,7 @@ backend: {memory: {snapshot: {path: `+snapshot+"}}}\n")
 		"\nrouter.listen.tokens: tokens.yaml"+read, warnings())
 	chmod(0o602)
 	const change = " may be changed by everybody (mode 0602): chmod o-w"
-	assert.Equal(t, strings.TrimPrefix(change, " ")+"\nbackend.memory.snapshot.path: index.snapshot"+change+"\nrouter.peer_token_file: peer"+change+"\nlisten[0].tokens: tokens.yaml"+change+
+	assert.Equal(t, strings.TrimPrefix(change, " ")+"\nrouter.peer_token_file: peer"+change+"\nlisten[0].tokens: tokens.yaml"+change+
 		"\nlisten[0].tls.cert: server.crt"+change+"\nlisten[0].tls.key: server.key"+change+"\nlisten[0].tls.client_ca: authority.crt"+change+
 		"\nlisten[1].tokens: digests.yaml"+change+"\nrouter.listen.tokens: tokens.yaml"+change, warnings())
 }

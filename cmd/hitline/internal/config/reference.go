@@ -138,12 +138,6 @@ var reference = []section{
 	{"backend.memory", "", []setting{
 		{"max_bytes", anything, "", "memory of the index, at least 2MiB; a block takes 46 bytes or more"},
 		{"max_entries", anything, "", "distinct hashes; 0: what `max_bytes` allows"},
-		{"snapshot", anything, "off", "a file that keeps the index over a restart"},
-	}},
-	{"backend.memory.snapshot", "[Snapshots](operations.md#snapshots) says when this is safe.", []setting{
-		{"path", anything, "", "the file, in a folder that nobody else may write to; empty: off"},
-		{"interval", orFrom(time.Second), "", "between two snapshots; 0: one when the server stops"},
-		{"max_age", anything, "", "an older file is not loaded; 0: any is"},
 	}},
 	{"backend.redis", "It needs `pool.model_name` or `pool.cache_prefix`.", []setting{
 		{"url", anything, "required", "`redis://[user:password@]host[:port][/db]`; [others](stores.md#redis-and-valkey)"},

@@ -13,7 +13,7 @@ import (
 // configuration in file, "" for none, and the files that it names: each in one line. Of the files of listeners
 // ReadSettings warns.
 func (c *Config) Warnings(file string) []string {
-	return slices.Concat(c.metricsWarnings(), c.plainTextWarnings(), c.snapshotWarnings(), c.rememberWarnings(), c.fileWarnings(file))
+	return slices.Concat(c.metricsWarnings(), c.plainTextWarnings(), c.rememberWarnings(), c.fileWarnings(file))
 }
 
 // metricsWarnings returns what everybody can do who can connect to metrics, each in one line, if that is not on
@@ -51,25 +51,6 @@ func (c *Config) plainTextWarnings() []string {
 	return warnings
 }
 
-// snapshotWarnings returns what may not be meant in backend.memory.snapshot.
-func (c *Config) snapshotWarnings() []string {
-	const section = "backend.memory.snapshot"
-	s := c.Backend.Memory.Snapshot
-	switch {
-	case c.Backend.chosen != "memory":
-	case s.Path != "" && s.MaxAge > 0 && s.Interval > s.MaxAge:
-		return []string{c.wrong(section+".interval", "%v is longer than max_age, %v: after a crash the file may be too old to be loaded",
-			s.Interval, s.MaxAge).Error()}
-	case s.Path == "" && !c.isSet(section+".path"):
-		for _, field := range []string{".interval", ".max_age"} {
-			if c.isSet(section + field) {
-				return []string{c.wrong(section+field, "has no effect without path, the file to write and load").Error()}
-			}
-		}
-	}
-	return nil
-}
-
 // rememberWarnings returns a warning of a time for which no found block is remembered.
 func (c *Config) rememberWarnings() []string {
 	m := &c.Backend.Mooncake
@@ -94,9 +75,6 @@ func (c *Config) fileWarnings(file string) []string {
 		for _, exposure := range exposures(info.Mode(), password) {
 			warnings = append(warnings, (&problem{at: origin{name: file}, text: exposure}).Error())
 		}
-	}
-	if path := c.Backend.Memory.Snapshot.Path; path != "" && c.Backend.chosen == "memory" {
-		warnings = append(warnings, c.exposuresOf("backend.memory.snapshot.path", path, false)...)
 	}
 	if u, err := neturl.Parse(c.Backend.Redis.URL); err == nil && c.Backend.chosen == "redis" {
 		for _, parameter := range []string{"key", "ca"} {

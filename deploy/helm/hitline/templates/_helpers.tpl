@@ -167,10 +167,6 @@ as much garbage, and 100 MiB: 512 MiB over an index and 3.5 GiB over a store are
 {{- $_ := set $config.router "listen" (dict "address" (printf "tcp://%s" $address) "allow" $listen.router.allow) -}}
 {{- end -}}
 {{- end -}}
-{{- if .Values.snapshot.enabled -}}
-{{- $snapshot := dict "path" "/var/lib/hitline/index.snapshot" "interval" .Values.snapshot.interval "max_age" .Values.snapshot.maxAge -}}
-{{- $config = mergeOverwrite $config (dict "backend" (dict "memory" (dict "snapshot" $snapshot))) -}}
-{{- end -}}
 {{- toYaml $config -}}
 {{- end -}}
 
@@ -181,7 +177,6 @@ as much garbage, and 100 MiB: 512 MiB over an index and 3.5 GiB over a store are
 {{- if hasKey $v.config $field }}{{ fail (printf "config.%s: the chart writes this field; set the value %s" $field $value) }}{{ end -}}
 {{- end -}}
 {{- if hasKey ($v.config.router | default dict) "listen" }}{{ fail "config.router.listen: the chart writes this field; set the value listen.router" }}{{ end -}}
-{{- if dig "backend" "memory" "snapshot" "" $v.config }}{{ fail "config.backend.memory.snapshot: the chart writes this field; set the value snapshot" }}{{ end -}}
 {{- range $v.env -}}
 {{- if has .name (list "HITLINE_LISTEN" "HITLINE_METRICS" "HITLINE_DRAIN_TIMEOUT" "HITLINE_ROUTER_LISTEN") -}}
 {{- fail (printf "env has %s: the chart writes this field; set the value listen, metrics.port or drainSeconds" .name) -}}
@@ -199,9 +194,6 @@ as much garbage, and 100 MiB: 512 MiB over an index and 3.5 GiB over a store are
 {{- end -}}
 {{- if and (gt (int $v.replicaCount) 1) (eq $backend "memory") -}}
 {{- fail "replicaCount is above 1 with backend.memory: each pod would have an index of its own; set 1, or config.backend.mooncake or redis" -}}
-{{- end -}}
-{{- if and $v.snapshot.enabled (ne $backend "memory") -}}
-{{- fail (printf "snapshot.enabled with config.backend.%s: the store keeps the blocks; set it to false" $backend) -}}
 {{- end -}}
 {{- if and (not $v.listen.lookup.enabled) (not $v.tls.secretName) -}}
 {{- fail "listen.lookup.enabled is false and tls.secretName is empty: nothing listens; set one of them" -}}
