@@ -65,16 +65,18 @@ func TestSoak(t *testing.T) {
 		{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 33},
 		{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 500},
 	}}
-	for name, c := range map[string]struct {
+	pools := map[string]struct {
 		pool       coordinator.Pool
 		maxEntries int64
-	}{"full attention": {full, 0}, "windows on two ranks": {hybrid, 0}, "evicting": {small, 5_000}} {
+	}{"full attention": {full, 0}, "windows on two ranks": {hybrid, 0}, "evicting": {small, 5_000}}
+	each := total / time.Duration(len(pools))
+	for name, c := range pools {
 		t.Run(name, func(t *testing.T) {
 			s := newSoak(t, c.pool, c.maxEntries, seed)
 			s.start()
-			s.work(total/5, false)
+			s.work(each/5, false)
 			first := s.settled()
-			s.work(total*2/5, false)
+			s.work(each*2/5, false)
 			for end := time.Now().Add(lookuptest.Patience); ; time.Sleep(100 * time.Millisecond) { // what is left of the load may take a while to end
 				last := s.settled()
 				err := last.grownFrom(first)
@@ -84,7 +86,7 @@ func TestSoak(t *testing.T) {
 				}
 				require.True(t, time.Now().Before(end), "%v", err)
 			}
-			s.work(total*2/5, true)
+			s.work(each*2/5, true)
 			s.end(false)
 			t.Log(s.counts)
 			require.Positive(t, s.counts["lookups that hit"])
