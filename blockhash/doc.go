@@ -39,9 +39,9 @@
 //
 // The items are the multi-modal ones with a token in the block. The offset is relative to the
 // block's first token, and negative for an item that began before it. Where items overlap they
-// are found as by vLLM's search: blocks behind the last item have none, though a longer one
+// are found as by vLLM's search: blocks after the last item have none, though a longer one
 // before it may not be over. With n lookahead tokens a block also depends on the n tokens
-// behind it. It is hashed once they exist, its items and rows are those up to their end, and
+// after it. It is hashed once they exist, its items and rows are those up to their end, and
 // the extra keys become (extra keys or None, token, …).
 //
 // The rules are those of vllm/v1/core/kv_cache_utils.py (init_none_hash,
@@ -73,7 +73,7 @@
 //	[digest of the page before] [0xff, only for wide pages] token token …
 //
 // Tokens are 4 bytes little-endian, or 8 bytes in a wide page, which has a token of over 32
-// bits. With bigrams, for EAGLE, each token is written together with the one behind it. The
+// bits. With bigrams, for EAGLE, each token is written together with the next one. The
 // short hash is the first 8 bytes of the digest, big-endian; events have it as a signed
 // number. A digest stands before the first page if the request has a namespace:
 //

@@ -35,7 +35,7 @@
 // # Limits
 //
 // A buffer above 1 MiB, or words above 256 KiB, are allocated and never pooled. The pools
-// shrink: memory that is unused over two garbage collections is freed. Beside them, [GetFor]
+// shrink: memory that is unused over two garbage collections is freed. In addition, [GetFor]
 // reuses up to four arrays of 1 to 8 MiB, which are never freed.
 //
 // Get, appends and Release allocate nothing as long as the sizes are similar. Every 42,000

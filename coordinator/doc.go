@@ -8,6 +8,19 @@
 //
 // Programs are promised [Pool], the rules of a [Coordinator], and the words that both speak.
 //
+// # How a hit is found
+//
+// Each kind has a finder. Full attention counts cached chunks from the left. A sliding
+// window looks from the right for one run of chunks as long as the window. Mamba looks from
+// the right for a single chunk. Chunked local attention assumes all chunks before the
+// current attention chunk. Every finder's mask is null entries followed by real ones, so
+// two numbers hold it.
+//
+// In FindHit the attention groups shorten the hit one after the other until nothing changes. The
+// full-attention family comes first, since its result only needs cutting. Oddities of the
+// reference are kept: see [Coordinator.FindHit] and [Scratch.Mask]. With one attention
+// group one pass is enough, and the older releases align the hit to its own block.
+//
 // # Glossary
 //
 //   - hash block: H tokens, H being the pool's hash block size. Raw hash i stands for the
@@ -52,20 +65,10 @@
 //	lookup.go       Answer: a lookup by presence
 //	gallop.go       Gallop: a lookup over a store, in rounds; Lookup: in one round
 //	bitset.go       bits of positions
+//	known.go        blocks that are present without being asked for
+//	compare.go      what differs between two pools; later_fields.go which release has which field
+//	hashes.go, group_rank.go, errors.go, warnings.go   what callers pass in and get back
 //	explain.go      Explain: why a hit ends where it does; gap.go the blocks that end it
-//
-// # How a hit is found
-//
-// Each kind has a finder. Full attention counts cached chunks from the left. A sliding
-// window looks from the right for one run of chunks as long as the window. Mamba looks from
-// the right for a single chunk. Chunked local attention assumes all chunks before the
-// current attention chunk. Every finder's mask is null entries followed by real ones, so
-// two numbers hold it.
-//
-// In FindHit the attention groups shorten the hit one after the other until nothing changes. The
-// full-attention family comes first, since its result only needs cutting. Oddities of the
-// reference are kept: see [Coordinator.FindHit] and [Scratch.Mask]. With one attention
-// group one pass is enough, and the older releases align the hit to its own block.
 //
 // # Invariants and cost
 //

@@ -20,7 +20,7 @@
 //   - slot: the position of an entry in the log. segment: 4,096 slots of it.
 //   - row: 8 consecutive slots, which have one time of use and are evicted together.
 //   - group of slots: 64 slots of a segment, the first one a multiple of 64. If all have one
-//     class, that is kept once, beside a digest of their keys. Groups in Config and Coverage are
+//     class, that is kept once, with a digest of their keys. Groups in Config and Coverage are
 //     those of the pool.
 //   - run: consecutive keys of a lookup with the same coverage.
 //   - stretch: consecutive slots.
@@ -91,12 +91,11 @@
 //
 // # Concurrency
 //
-// Writers take turns, 64 keys each, under the lock writing. They work out what changes
-// while lookups go on, and show it to them under mu, a lock of readers and writers, which
-// they hold for some microseconds. A lookup holds mu for about as long as comparing 2,048 keys
-// takes, some five microseconds, then lets writers in. touchMu guards a queue of what lookups have found. Locks are taken in the
-// order writing, mu, touchMu. A Coverage is immutable. New memory is touched before readers
-// wait for it: a segment's classes when it is made, its keys under writing.
+// Writers take turns, 64 keys each, under the lock writing. They work out what changes while lookups go on, and show it
+// to them under mu, a lock of readers and writers, which they hold for some microseconds. A lookup holds mu for about
+// as long as comparing 2,048 keys takes, some five microseconds, then lets writers in. touchMu guards a queue of what
+// lookups have found. Locks are taken in the order writing, mu, touchMu. A Coverage is immutable. New memory is touched
+// before readers wait for it: a segment's classes when it is made, its keys under writing.
 //
 // # Ownership
 //

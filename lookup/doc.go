@@ -14,8 +14,8 @@
 //
 // Over a store a lookup needs all hashes that can change its answer, see Needed. It waits for an
 // equal lookup in flight and takes its answer, or builds keys and asks: in rounds, until the answer is
-// certain (coordinator.Gallop). What was found a moment ago is not asked again if the store leases it. A circuit breaker stops asking a store that fails. A store that fails
-// or is late is a hit of 0.
+// certain (coordinator.Gallop). What was found a moment ago is not asked again if the store leases
+// it. A circuit breaker stops asking a store that fails. A store that fails or is late is a hit of 0.
 //
 // lookup/server serves all this over sockets, lookup/client asks such a server, lookup/metrics exports
 // the counters. This package opens no sockets, and starts goroutines only for calls of a backend.
@@ -43,7 +43,7 @@
 //	remote.go         lookups over a backend; remote_change.go changes of it
 //	remote_config.go  how a backend is used
 //	shared_backend.go a backend of several pools
-//	found_blocks.go   what calls of a backend have found, and when; remember.go for how long it is known
+//	found_blocks.go   what calls of a backend have found, and when (found_table.go); remember.go for how long it is known
 //	renew.go          keeps blocks before the start of lookups
 //	coalesce.go       equal lookups in flight share one answer
 //	key_lease.go      what a lookup holds while it builds keys; key_memory.go the memory of all keys

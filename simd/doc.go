@@ -2,20 +2,6 @@
 // instructions where a measurement showed a gain. No promise: it is internal to this module, and
 // its API may change in any release.
 //
-// # Glossary
-//
-//   - hash: an opaque string of 1 byte or more. All hashes of one array have one length.
-//   - array of hashes: a []byte of hashes end to end.
-//   - kernel: one implementation of the functions of this package.
-//
-// These are the kernels and their names:
-//
-//	generic   portable Go on 64-bit words: every machine, every build
-//	avx512    64-byte vectors for digests, else as avx2: amd64 processors with AVX-512
-//	          (F, BW) and VPCLMULQDQ, such as Ice Lake and Zen 4
-//	avx2      32-byte vectors: amd64 processors with AVX2
-//	neon      16-byte vectors: every arm64 processor
-//
 // # Functions
 //
 // A lookup sends a chain of hashes. The index keeps chains in the order in which they were
@@ -35,6 +21,20 @@
 //
 // Each function takes a whole array or batch: a call into assembly cannot be inlined, and
 // one call per hash would cost more than the vectors gain.
+//
+// # Glossary
+//
+//   - hash: an opaque string of 1 byte or more. All hashes of one array have one length.
+//   - array of hashes: a []byte of hashes end to end.
+//   - kernel: one implementation of the functions of this package.
+//
+// These are the kernels and their names:
+//
+//	generic   portable Go on 64-bit words: every machine, every build
+//	avx512    64-byte vectors for digests, else as avx2: amd64 processors with AVX-512
+//	          (F, BW) and VPCLMULQDQ, such as Ice Lake and Zen 4
+//	avx2      32-byte vectors: amd64 processors with AVX2
+//	neon      16-byte vectors: every arm64 processor
 //
 // # Choice of the kernel
 //

@@ -2,15 +2,6 @@
 // as vLLM does: by the master's own RPC, in pure Go. No promise: it is internal to this module, and
 // its API may change in any release.
 //
-// # Glossary
-//
-//   - master: a mooncake_master process. It knows which keys the store has.
-//   - leader: the master that serves RPC. The others are standbys.
-//   - term: counts the leaders that a Client has found.
-//   - round: one search for the leader. It dials all masters at once.
-//   - form: how a master encodes the arguments of its functions, see [Form].
-//   - lease: protects a block from eviction for a while.
-//
 // # One lookup
 //
 //	Exists → exist (chunks) → pull → withConn (idle or new connection) → batchExist → roundTrip
@@ -25,6 +16,15 @@
 // generation, since the next connection may be to another process. One that a call has given up does
 // not, but after several of them the lease is asked for again. Probe asks by BatchProbeKey (v0.3.14), which leases
 // nothing, or as Exists if the master does not know it.
+//
+// # Glossary
+//
+//   - master: a mooncake_master process. It knows which keys the store has.
+//   - leader: the master that serves RPC. The others are standbys.
+//   - term: counts the leaders that a Client has found.
+//   - round: one search for the leader. It dials all masters at once.
+//   - form: how a master encodes the arguments of its functions, see [Form].
+//   - lease: protects a block from eviction for a while.
 //
 // # Forms
 //

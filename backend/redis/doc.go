@@ -1,12 +1,6 @@
 // Package redis is a backend over Redis or Valkey: one server or a cluster. It uses the driver
 // go-redis. No promise: it is internal to this module, and its API may change in any release.
 //
-// # Glossary
-//
-//   - block: one hash of one group on one rank.
-//   - pool: the blocks whose keys begin with [Config.KeyPrefix].
-//   - driver: go-redis, which has the connection pools and the cluster's slot table.
-//
 // # Keys
 //
 //	PREFIX@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@HASH
@@ -20,6 +14,12 @@
 //
 // In a cluster, braces in a name are a hash tag: the text between them alone chooses the
 // node. With braces in the model name, the whole pool lies on one node.
+//
+// # Glossary
+//
+//   - block: one hash of one group on one rank.
+//   - pool: the blocks whose keys begin with [Config.KeyPrefix].
+//   - driver: go-redis, which has the connection pools and the cluster's slot table.
 //
 // # Permissions
 //

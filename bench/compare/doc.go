@@ -7,7 +7,7 @@
 //   - hitline in its raw dialect, and over ZeroMQ (hitline-zmtp)
 //   - raw: a blocking server on a socket, [ServeRaw], that reads as many bytes and answers
 //     4, and looks nothing up: the least that any server on a socket needs
-//   - python-zmq: a Python set of the store's keys behind a ZeroMQ socket, with the work that an
+//   - python-zmq: a Python set of the store's keys, served on a ZeroMQ socket, with the work that an
 //     engine's lookup thread does; python-zmq-bare: the same with a set of the bare hashes
 //     (bench/rivals/python)
 //   - Redis: SMISMEMBER on one set of hashes, and pipelined EXISTS of a key a hash

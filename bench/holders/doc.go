@@ -1,6 +1,6 @@
 // Package holders compares package fleet with other indexes (programs of bench/rivals): which holders
-// have the longest prefix of a prompt. All are asked in their processes, on the same core, in turn, in the same run. No promise: it is internal to this module, and its API may change
-// in any release.
+// have the longest prefix of a prompt. Each is asked in its own process, on the same core, in turn,
+// in the same run. No promise: it is internal to this module, and its API may change in any release.
 //
 // # The blocks
 //
@@ -33,5 +33,5 @@
 // order that is the reverse one at every second query, and so on until its time is up. A time is the
 // clock's over one lookup, which finds in no cache what the others have displaced. Figures are medians of
 // the rounds, with the least and the largest. Memory is the growth of what is allocated, of Go after a
-// garbage collection, and of fleet also what is mapped beside it.
+// garbage collection, and of fleet also what is mapped outside the Go heap.
 package holders

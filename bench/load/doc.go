@@ -2,20 +2,6 @@
 // and checks every one of them. It is there on Linux only. No promise: it is internal to this module,
 // and its API may change in any release.
 //
-// # Glossary
-//
-//   - chain: the hashes of one prompt, random but for the run's seed. All chains are stored before
-//     anything is measured.
-//   - hit: a lookup of a whole chain. miss: a lookup of a chain up to some block,
-//     and of hashes that nobody stored from there on.
-//   - step: one stretch of measuring; several rates have one each.
-//   - closed loop: a connection sends its next request when an answer has come. It asks
-//     nothing while it waits, so a pause of the server is one latency among thousands.
-//   - open loop: requests fall due at a fixed rate, whether answers come or not. Latency counts
-//     from when a request fell due, not from when it was sent, so a server that stalls is charged
-//     for all who would have waited. Requests that were never sent count with what they had waited
-//     at the end; figures that this makes lower bounds say so.
-//
 // # What is checked
 //
 // A pool has one full-attention group, so a lookup must hit the leading hashes that were stored. A
@@ -42,4 +28,18 @@
 // Where both sides run moves the figures severalfold, so with a placement the process is kept to the
 // client's cores and has at most as many workers. A connection belongs to one worker, and so does its
 // source of requests. Chains and options are shared and only read.
+//
+// # Glossary
+//
+//   - chain: the hashes of one prompt, random but for the run's seed. All chains are stored before
+//     anything is measured.
+//   - hit: a lookup of a whole chain. miss: a lookup of a chain up to some block,
+//     and of hashes that nobody stored from there on.
+//   - step: one stretch of measuring; several rates have one each.
+//   - closed loop: a connection sends its next request when an answer has come. It asks
+//     nothing while it waits, so a pause of the server is one latency among thousands.
+//   - open loop: requests fall due at a fixed rate, whether answers come or not. Latency counts
+//     from when a request fell due, not from when it was sent, so a server that stalls is charged
+//     for all who would have waited. Requests that were never sent count with what they had waited
+//     at the end; figures that this makes lower bounds say so.
 package load

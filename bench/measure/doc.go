@@ -9,7 +9,6 @@
 //     over the rounds.
 //   - The spread is the least and the largest of the rounds.
 //
-// Beside them are what all measurements share: the memory of this process,
-// the setup that a report holds, checks of options, and the errors on which an exit code
-// hangs.
+// It also has what all measurements share: the memory of this process, the setup that a report
+// states, checks of options, and the errors that decide the exit code.
 package measure

@@ -6,8 +6,8 @@
 //   - vllm: the release's own lookup client and lookup server, unmodified modules of its
 //     wheel, each in a process of its own as in an engine; the server has a store client of
 //     the mooncake package
-//   - hitline: hitline serve over the mooncake backend, asked by the Python client that the
-//     plug-in puts in the place of vLLM's; one server remembers no answer of the store, one
+//   - hitline: hitline serve over the mooncake backend, asked by the Python client by which
+//     the plug-in replaces vLLM's; one server remembers no answer of the store, one
 //     is as it is by default
 //   - bytes: the master itself, which is sent requests made before for the keys that tell the
 //     hit: the least that any lookup takes
@@ -17,9 +17,9 @@
 //
 // # What is measured
 //
-// A cell is what the store holds: of prompts of one [Shape] the keys that [Presence] says. Each side has keys of its own, which differ by a
-// letter in front, so that none finds what another has just read in the master's caches. A row is
-// one way to ask for these prompts, an [Ask].
+// A cell is what the store holds: of prompts of one [Shape] the keys that [Presence] says. Each
+// side has keys of its own, which differ in their first letter, so that none finds what another has
+// just read in the master's caches. A row is one way to ask for these prompts, an [Ask].
 //
 // The engine asks the sides in turn, lookup by lookup, in an order that changes; who is not asked
 // does nothing. With [Blocked] a side has its steps in one run, which is split into rounds.

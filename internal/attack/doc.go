@@ -2,7 +2,7 @@
 // server. It has only tests, behind the build tag hitline_attack, which `make attack` runs.
 //
 // Each row attacks a hitline that was built from this tree, on loopback, from a process of its own.
-// Beside it an innocent client makes lookups at a constant rate and checks every answer. The control
+// Meanwhile an innocent client makes lookups at a constant rate and checks every answer. The control
 // of a row is the same attack on a second server on the same cores, while the innocent asks the first
 // one. It shows what the attack costs by its use of the CPU alone. The innocent may wait at most 50 ms
 // longer than in the control.

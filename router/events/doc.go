@@ -3,6 +3,23 @@
 // holds. No promise: it is internal to this module, and its API may change in any release.
 // What package router shows of it is promised there.
 //
+// # From the wire to a Holder
+//
+// A [Follower] follows one source and tells one [Holder] what it holds.
+//
+//	       socket -> tracker -> Decoder -> applier -> Holder
+//	                    ^
+//	replay socket ------+
+//
+// The tracker compares sequence numbers and decides which batches are applied; its table of states
+// is in its comment. The applier counts copies. All run in one goroutine, one batch at a time, so
+// that a slow Holder slows the publisher down. Live batches that arrive during a replay wait in the
+// socket and at the publisher.
+//
+// A source takes SourceBytes of memory. For batches of more than 64 KiB, and for the copies that it counts, it takes
+// from a [Memory] that all sources share: never more than it leaves to the others. A batch waits for memory for
+// [Config.Timeout], then its connection ends with an error.
+//
 // # Glossary
 //
 //   - publisher: the ZeroMQ socket of one engine, or of one data-parallel rank of it.
@@ -20,23 +37,6 @@
 //   - checkpoint: where a source is between two batches. Another Follower can go on from there.
 //   - unheld: a block of a store that publishes what it stored and never what it removed. It is
 //     counted and not held.
-//
-// # From the wire to a Holder
-//
-// A [Follower] follows one source and tells one [Holder] what it holds.
-//
-//	       socket -> tracker -> Decoder -> applier -> Holder
-//	                    ^
-//	replay socket ------+
-//
-// The tracker compares sequence numbers and decides which batches are applied; its table of states
-// is in its comment. The applier counts copies. All run in one goroutine, one batch at a time, so
-// that a slow Holder slows the publisher down. Live batches that arrive during a replay wait in the
-// socket and at the publisher.
-//
-// A source takes SourceBytes of memory. For batches of more than 64 KiB, and for the copies that it counts, it takes
-// from a [Memory] that all sources share: never more than it leaves to the others. A batch waits for memory for
-// [Config.Timeout], then its connection ends with an error.
 //
 // # What is promised
 //

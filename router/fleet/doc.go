@@ -4,22 +4,6 @@
 // promise: it is internal to this module, and its API may change in any release. What package router
 // shows of it is promised there.
 //
-// # Glossary
-//
-//   - key: the short form of a block hash, 64 bits. Answers are as good as these are unique.
-//   - group: a KV cache group, as events number them. tier: the medium that holds a block, with its locality and
-//     ownership. An entry is one block of one holder in one group and tier, or predicted.
-//   - statement: what holders have said of their groups. rules: how blocks make a prefix, which follows from a statement.
-//     A query has a pass for each of the rules that are in use.
-//   - set: who holds a block where. Sets have numbers.
-//   - record: a key and the number of its set. position: where a record is in the log.
-//   - segment: 4,095 records of the log. bucket: 1,024 slots of the hash table.
-//   - number (of a holder): its bit in the sets. A holder that is cleared gets another one.
-//   - retired: a holder number that no holder has, but sets may have. swept: a set without retired numbers.
-//   - epoch: a quarter of PredictTTL, counted from New.
-//   - dead record: one that the table does not have. empty record: a live one whose set is empty. room: dead records
-//     behind a chain.
-//
 // # Layout
 //
 //	table (key → position)     log                          sets
@@ -27,41 +11,59 @@
 //	                                      sets  1   1       2  (GPU: engine 3)
 //	                           segment 1  …                 …
 //
-//	fleet.go, holder.go, result.go    the API; clear_tier.go what visits all blocks of a holder
+// Prompts are chains, and the records of a chain follow each other in the log. A block goes next to its parent, or if
+// that is not told, next to the last block that its holder has stored, provided that the record there is dead.
+// Otherwise it goes to the end of the log, where room is kept after it. So prompts whose blocks come one by one, in
+// turns with those of others, lie together, too. That is only about speed: the table has every block.
+//
+// A lookup compares its next keys with the next records of the log, all at once, and asks the table only where they
+// part. While the set stays the same nothing else is done. Where it changes, the prefixes of the holders that it lacks
+// end.
+//
+// # Glossary
+//
+//   - key: the short form of a block hash, 64 bits. Answers are as good as these are unique.
+//   - group: a KV cache group, as events number them. tier: the medium that holds a block, with its locality and
+//     ownership. An entry is one block of one holder in one group and tier, or predicted.
+//   - statement: what holders have said of their groups. rules: how blocks make a prefix, which follows from a
+//     statement. A query has a pass for each of the rules that are in use.
+//   - set: who holds a block where. Sets have numbers.
+//   - record: a key and the number of its set. position: where a record is in the log.
+//   - segment: 4,095 records of the log. bucket: 1,024 slots of the hash table.
+//   - number (of a holder): its bit in the sets. A holder that is cleared gets another one.
+//   - retired: a holder number that no holder has, but sets may have. swept: a set without retired numbers.
+//   - epoch: a quarter of PredictTTL, counted from New.
+//   - dead record: one that the table does not have. empty record: a live one whose set is empty. room: dead records
+//     after a chain.
+//
+// # Files
+//
+//	fleet.go, holder.go, result.go    the API, with config.go; clear_tier.go what visits all blocks of a holder
 //	log.go, table.go, sets.go         records, keys, sets
 //	numbers.go, media.go, epochs.go   holders as bits; groups and tiers as numbers; predictions
 //	core.go, change.go                one change of one block
 //	collect.go, shrink.go             sweeping and compaction; what goes at the memory bound
-//	groups.go, stated.go              what holders say of their groups
+//	groups.go                         what holders say of their groups
 //	query.go, cursor.go, answer.go    lookups; hybrid.go those of several groups, by the rules of groups.go
 //	snapshot.go, load.go              the state as a stream of bytes
-//
-// Prompts are chains, and the records of a chain follow each other in the log. A block goes behind its parent, or if
-// that is not told behind the last block that its holder has stored, provided that the record there is dead. Otherwise it
-// goes to the end of the log, where room is kept behind it. So prompts whose blocks come one by one, in turns with those
-// of others, are in one place, too. That is only about speed: the table has every block.
-//
-// A lookup compares its next keys with the next records of the log, all at once, and asks the table only where they part.
-// While the set stays the same nothing else is done. Where it changes, the prefixes of the holders that it lacks end.
 //
 // # What counts
 //
 // A holder never counts for a block that its events say it may have lost. A stale holder counts for nothing but what is
 // predicted. A removal that leaves out the group or the medium removes from all, and what is predicted with it.
 //
-// With one group of full attention a prefix is the leading blocks. Otherwise package coordinator decides by the rules of
-// vLLM, for each holder as if the others were not there. Groups are those of Config.Groups or are learned of each holder:
-// their number, kind, window and block size from its stores, empty ones too. What one holder has stored decides about no
-// other one, and is forgotten when it is cleared. Groups that a holder has not named do not count for it: describe groups
-// if its first blocks may be asked about before it has named all.
-// Kinds whose parameters events do not tell, such as chunked local attention, count as full attention unless they are
-// described: a prefix is then too short, never too long. Mamba's hits end with a whole block unless it is described. A
-// query is about whole blocks, and all of them may be held:
-// nothing is subtracted for the token that an engine computes at least.
+// With one group of full attention a prefix is the leading blocks. Otherwise package coordinator decides by the rules
+// of vLLM, for each holder as if the others were not there. Groups are those of Config.Groups or are learned of each
+// holder: their number, kind, window and block size from its stores, empty ones too. What one holder has stored decides
+// about no other one, and is forgotten when it is cleared. Groups that a holder has not named do not count for it:
+// describe groups if its first blocks may be asked about before it has named all. Kinds whose parameters events do not
+// tell, such as chunked local attention, count as full attention unless they are described: a prefix is then too short,
+// never too long. Mamba's hits end with a whole block unless it is described. A query is about whole blocks, and all of
+// them may be held: nothing is subtracted for the token that an engine computes at least.
 //
 // Parts of blocks, which some engines cache, are stored as they come. A query finds none: it looks only for hashes at
-// the ends of whole blocks, which no part has. If the rules let hits end inside of a block, it finds those that end with
-// a whole hash, as the engine does.
+// the ends of whole blocks, which no part has. If the rules let hits end inside of a block, it finds those that end
+// with a whole hash, as the engine does.
 //
 // # Invariants
 //

@@ -1,6 +1,6 @@
-// Package httpapi answers over HTTP which engine holds the longest prefix of a prompt, in the shape that routers know from
-// other indexers of KV events. No promise: it is internal to this module, and its API may change in any release. What is
-// promised is openapi.yaml. A test asks each operation for each status and error code in it.
+// Package httpapi answers over HTTP which engine holds the longest prefix of a prompt, in the shape that routers know
+// from other indexers of KV events. No promise: it is internal to this module, and its API may change in any release.
+// What is promised is openapi.yaml. A test asks each operation for each status and error code in it.
 //
 // # Layout
 //
@@ -11,6 +11,7 @@
 //	decode.go   JSON of a body, in bounded memory
 //	prompt.go   the body of queries and predictions; answer.go the answers
 //	register.go sources that come and go; services.go the state of all; dump.go all that is known
+//	metrics.go  what it counts
 //	errors.go   the status and code of each error
 //
 // # One request
@@ -18,8 +19,8 @@
 //	origin and host → path and method → Authorize, permissions → Content-Type → memory for its length
 //	→ body → answer in memory → reply
 //
-// So nothing of a body is read for a sender who may not ask. A client that does not read its reply keeps no other out: it
-// holds only its share of the memory. A body takes the memory of its text, of its token ids and of its hashes.
+// So nothing of a body is read for a sender who may not ask. A client that does not read its reply keeps no other out:
+// it holds only its share of the memory. A body takes the memory of its text, of its token ids and of its hashes.
 // /health, /ready and /openapi.yaml are always answered, and a dump is sent as it is made. The lists of bodies are
 // pooled: nothing of one is used after its answer is in memory.
 package httpapi

@@ -1,13 +1,6 @@
 // Package config reads what configures hitline serve: a YAML file, then
 // environment variables, then flags, each over the one before.
 //
-// # Glossary
-//
-//   - path: the names that lead to a value, joined by dots, with list positions
-//     in brackets: pool.groups[1].block_size.
-//   - origin: where a value came from: hitline.yaml:7:16, HITLINE_POOL_TP_SIZE or
-//     --listen. Every error begins with one.
-//
 // # Strictness
 //
 // A mistake must not become a setting that is silently not in effect. So unknown
@@ -40,6 +33,13 @@
 // To name a backend is to choose it, even with nothing below its name. A source
 // names at most one; a later source that names another replaces the choice, and
 // what the earlier one said of its own is not in effect.
+//
+// # Glossary
+//
+//   - path: the names that lead to a value, joined by dots, with list positions
+//     in brackets: pool.groups[1].block_size.
+//   - origin: where a value came from: hitline.yaml:7:16, HITLINE_POOL_TP_SIZE or
+//     --listen. Every error begins with one.
 //
 // # Lifetime
 //

@@ -1,16 +1,6 @@
 // Package diagnosis compares the configured pool with what is in a remote store. hitline
 // doctor runs Examine once and prints its Report. The package only reads, and starts no goroutine.
 //
-// # Glossary
-//
-//   - pool: the configured pool, coordinator.Pool. rules is its coordinator.
-//   - description: one element of pool.groups. The configuration is wrong if a group of
-//     the engine and the description of the same number differ.
-//   - sample: some of the store's keys, as the store lists them.
-//   - stored: present in the store. Absent is the opposite. An absent block may never have
-//     been stored, or it may have been evicted.
-//   - finding: a note, which needs no change, or a problem, which says what to do.
-//
 // # Evidence
 //
 //   - A sample shows the names of the pools, their layout, and the lengths of their hashes.
@@ -18,6 +8,14 @@
 //     and reports where each group ends, and for want of which rank.
 //
 // Nothing is inferred from blocks that are there or not: the plug-in compares the pool exactly.
+//
+// # Glossary
+//
+//   - pool: the configured pool, coordinator.Pool. rules is its coordinator.
+//   - sample: some of the store's keys, as the store lists them.
+//   - stored: present in the store. Absent is the opposite. An absent block may never have
+//     been stored, or it may have been evicted.
+//   - finding: a note, which needs no change, or a problem, which says what to do.
 //
 // # Files
 //
@@ -29,6 +27,6 @@
 //
 // # Ownership
 //
-// The caller owns the Store and closes it after Examine has returned. Prompt.Hashes is borrowed until Examine returns. A
-// Report belongs to the caller.
+// The caller owns the Store and closes it after Examine has returned. Prompt.Hashes is borrowed until Examine returns.
+// A Report belongs to the caller.
 package diagnosis
