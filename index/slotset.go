@@ -1,9 +1,6 @@
 package index
 
-import (
-	"iter"
-	"math/bits"
-)
+import "math/bits"
 
 // slotSet is a set of a segment's slots. Of a chain that lies in order nearly all
 // words are full, so that one more word tells where the next one is that is not.
@@ -11,8 +8,6 @@ type slotSet struct {
 	full  uint64 // bit w: word w has all bits set
 	words [segmentSlots / 64]uint64
 }
-
-func (s *slotSet) has(i int) bool { return s.words[i/64]>>(i%64)&1 == 1 }
 
 // setRange sets, or clears, n slots from i on.
 func (s *slotSet) setRange(i, n int, value bool) {
@@ -60,18 +55,4 @@ func (s *slotSet) firstPresent(i int) int {
 		}
 	}
 	return segmentSlots
-}
-
-// runs yields the runs of slots in the set, from one slot to another and not with it. Each may
-// be cleared meanwhile.
-func (s *slotSet) runs(from, to int) iter.Seq2[int, int] {
-	return func(yield func(first, n int) bool) {
-		for i := s.firstPresent(from); i < to; {
-			end := min(s.firstAbsent(i), to)
-			if !yield(i, end-i) {
-				return
-			}
-			i = s.firstPresent(end)
-		}
-	}
 }
