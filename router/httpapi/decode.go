@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +35,9 @@ var (
 const (
 	// maxText bounds one text in bytes. Names have 256, so it is for salts.
 	maxText = 4096
+	// maxNames bounds the colons of a body, which are those behind names and in its texts. The decoder keeps all names of an
+	// object, and takes many times their length for that.
+	maxNames = 8 * maxText
 	// minText is the memory for the text of a body at first. It doubles.
 	minText = 4 << 10
 	// maxKept bounds the bytes of lists that are kept for the next request. It is half of what a small one holds: it gets
@@ -72,6 +76,9 @@ func (c *call) decode(body io.Reader, to any) (textBytes int64, err error) {
 	text, err := c.readText(body)
 	if err != nil {
 		return 0, err
+	}
+	if bytes.Count(text, []byte(":")) > maxNames {
+		return 0, fmt.Errorf("%w: more than %d names", errMany, maxNames)
 	}
 	if err := json.Unmarshal(text, to, json.RejectUnknownMembers(true)); err != nil {
 		return 0, bodyError(err)

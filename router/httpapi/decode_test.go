@@ -48,7 +48,7 @@ func TestBodiesRefused(t *testing.T) {
 			`{"seq_hashes":["00112233445566"]}`, `{"seq_hashes":["001122334455667"]}`, `{"seq_hashes":["` + strings.Repeat("00", 65) + `"]}`,
 			`{"seq_hashes":["0x11223344556677"]}`, `{"seq_hashes":["0011223344556677,"]}`, `{"seq_hashes":[1,"00112233445566778899"]}`,
 		},
-		errMany: {`{"token_ids":[` + many(maxTokens, "1") + `]}`, `{"seq_hashes":[` + many(maxHashes, "1") + `]}`},
+		errMany: {`{"token_ids":[` + many(maxTokens, "1") + `]}`, `{"seq_hashes":[` + many(maxHashes, "1") + `]}`, `{"model":{` + many(maxNames, `"a":0`) + `}}`},
 	} {
 		for _, body := range bodies {
 			_, err := readBody(strings.NewReader(body))
