@@ -338,8 +338,8 @@ func (d *Decoder) readText(b []byte, limit int) (string, []byte, error) {
 		if len(d.texts) >= maxTexts || d.texts == nil { // a publisher may send new ones with each event
 			d.texts = make(map[string]string)
 		}
-		s = string(text)
-		d.texts[s] = s
+		s = strings.ToValidUTF8(string(text), "?") // a checkpoint is in JSON, which would have others in their place
+		d.texts[string(text)] = s
 	}
 	return s, b, nil
 }

@@ -168,6 +168,7 @@ var goldenEvents = []struct {
 		array{"BlockStored", array{1}, nil, array{}, 1, nil, "GPU", pairs{"new", array{}, "cache_salt", "salt"}},
 		event(KindStored, hash1).with(func(d *decoded) { d.BlockSize, d.Tier.Medium = 1, "GPU" })},
 	{"removed", pairs{"type", "BlockRemoved", "block_hashes", array{2}, "medium", nil}, event(KindRemoved, hash2)},
+	{"a medium that is no UTF-8", pairs{"type", "BlockRemoved", "block_hashes", array{2}, "medium", "a\xff"}, event(KindRemoved, hash2).with(func(d *decoded) { d.Tier.Medium = "a?" })},
 	{"cleared, map", pairs{"type", "AllBlocksCleared"}, event(KindCleared)},
 	{"cleared, array", array{"AllBlocksCleared"}, event(KindCleared)},
 	{"cleared, with more", pairs{"block_hashes", 1, "type", "AllBlocksCleared"}, event(KindCleared)},
