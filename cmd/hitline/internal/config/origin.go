@@ -110,7 +110,8 @@ func (c *Config) wrong(path, format string, args ...any) error {
 
 // Blame gives an error of another package, which refused the values below section
 // ("pool", "backend.memory"), the path and the origin of the field that it names, see
-// fielderror. Of several fields that is the first that was set, or else the nearest section around the first.
+// fielderror. Of several fields that is the first that was set, or else the nearest section around the first, unless that
+// one is missing.
 func (c *Config) Blame(section string, err error) error {
 	var e *fielderror.Error
 	if !errors.As(err, &e) {
@@ -120,7 +121,8 @@ func (c *Config) Blame(section string, err error) error {
 	if i := slices.IndexFunc(e.Fields, func(field string) bool { return c.isSet(section + "." + field) }); i >= 0 {
 		path = section + "." + e.Fields[i]
 	}
-	for path != section && !c.isSet(path) {
+	isMissing := strings.HasPrefix(e.Err.Error(), "is missing")
+	for path != section && !c.isSet(path) && !isMissing {
 		path = path[:strings.LastIndexAny(path, ".[")]
 	}
 	return &problem{at: c.origins.find(path), path: path, text: e.Err.Error(), err: err}

@@ -94,6 +94,7 @@ func TestRouterErrors(t *testing.T) {
 		{`router: {peers: ["http://h/dump"]}`, `c.yaml:1:18: router.peers[0]: not the address of a peer; write http://host:port or https://host:port`},
 
 		{`router: {max_models: 1, models: [a, b]}`, `c.yaml:1:25: router.models: 2 models; at most 1 are possible, see max_models`},
+		{`router: {models: [a]}`, `c.yaml:1:19: router.models[0].block_size: is missing, and no pool has it; give the tokens of a block, the engines' hash_block_size`},
 		{`router: {models: [{}]}`, `c.yaml:1:19: router.models[0]: has no name; give 1 to 256 bytes of printable characters`},
 		{`router: {models: [{name: a, block_size: 1}, {name: a, block_size: 1}]}`, `c.yaml:1:52: router.models[1].name: "a" of tenant "default" is a model before it`},
 		{`router: {models: [{name: a, pool: b}]}`, `c.yaml:1:35: router.models[0].pool: there is no pool "b"; configure it under pools, or write "-" for none`},
