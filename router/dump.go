@@ -115,7 +115,7 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 // sourceInfo and its events.Checkpoint.
 const (
 	dumpMagic  = "HITLDUMP"
-	dumpFormat = 3
+	dumpFormat = 4
 )
 
 // write writes the dump.
