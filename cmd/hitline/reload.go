@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"reflect"
@@ -75,8 +76,15 @@ func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
 	}
 }
 
+// slowRead is how long files are read before the log says so: they may hang in a remote file system, and no token is
+// revoked until then.
+const slowRead = 5 * time.Second
+
 // recovering calls f. A panic in it is logged.
 func (r *reloader) recovering(f func()) {
+	defer time.AfterFunc(slowRead, func() {
+		r.logger.Error(notReloaded, "error", fmt.Sprintf("the configuration, or a file that it names, has not been read for %v", slowRead))
+	}).Stop()
 	if err := requesterror.Run(f); err != nil {
 		r.logger.Error(notReloaded, "error", err.Error())
 	}

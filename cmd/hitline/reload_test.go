@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -198,6 +199,18 @@ func TestPollCertificates(t *testing.T) {
 	r.poll()
 	assert.Equal(t, []string{`level=INFO msg=reloaded changed="[` + cert + " " + key + `]"`}, r.lines())
 	assert.Equal(t, []string{"tls://127.0.0.1:1"}, r.srv.take())
+}
+
+// A file that hangs, as in a remote file system, is said: no token is revoked meanwhile.
+func TestFileThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logs logtest.Buffer
+		r := &reloader{logger: slog.New(slog.NewTextHandler(&logs, nil))}
+		r.recovering(func() { time.Sleep(slowRead - time.Millisecond) })
+		require.Empty(t, logs.String())
+		r.recovering(func() { time.Sleep(time.Minute) })
+		require.Equal(t, 1, strings.Count(logs.String(), "has not been read for 5s"))
+	})
 }
 
 // Files that others may change are said at the start, by --check, when they change, and at each reload.
