@@ -189,6 +189,23 @@ func TestPromptGoesWhereMostOfItIs(t *testing.T) {
 	}
 }
 
+// An engine is stale if one of its ranks is. The prefixes of the others still count.
+func TestOtherRanksOfAStaleEngine(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"default": {"engine-0": {"longest_matched": 32, "DP": {"1": 32}}}, "loadable_tokens": 48,
+			"unsure": {"engine-0": ["stale"], "engine-1": ["stale"]}}`))
+	}))
+	defer server.Close()
+	p, err := loadPicker(t, "http://hitline:8557", server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.scorer.parameters.StoreWeight = 0.5
+	if got, want := p.scores(t, tokenized("llama", tokenIDs(64))), []float64{40. / 64, 0, 24. / 64}; !slices.Equal(got, want) {
+		t.Errorf("the scores are %v, want %v", got, want)
+	}
+}
+
 // Hashes depend on the adapter and the salt of a request, so hitline is asked with them.
 func TestAdaptersAndSalts(t *testing.T) {
 	ids := tokenIDs(16 * 4)

@@ -31,7 +31,7 @@ type scorerParameters struct {
 	Tenant    string `json:"tenant"`
 	// StoreWeight is what a token that the store can load counts, 0 to 1. With 0 the store is not asked.
 	StoreWeight float64 `json:"storeWeight"`
-	// LastKnown says that a stale engine counts for what it had last, and not for nothing.
+	// LastKnown says that a stale rank counts for what it had last, and not only for what is predicted.
 	LastKnown bool `json:"lastKnown"`
 	// Endpoints are what hitline calls them, by ADDRESS:PORT. Others are called NAMESPACE/NAME.
 	Endpoints map[string]source `json:"endpoints"`
@@ -124,7 +124,7 @@ func (s *scorer) Score(ctx context.Context, _ *scheduling.CycleState, request *s
 	scores := make(map[scheduling.Endpoint]float64, len(endpoints))
 	for _, endpoint := range endpoints {
 		held, isStale := answer.held(s.parameters.source(endpoint.GetMetadata()))
-		if isStale && !s.parameters.LastKnown {
+		if isStale && held == 0 && !s.parameters.LastKnown {
 			scores[endpoint] = 0
 			continue
 		}
@@ -224,7 +224,8 @@ func decodeAnswer(reply []byte) (*answer, error) {
 	return a, errors.Join(errs...)
 }
 
-// held returns how many leading tokens a source has, and whether its events may be missing.
+// held returns how many leading tokens a source has, and whether events of one of its engine's ranks may be missing. What
+// it has then is of other ranks, or predicted, but for LastKnown.
 func (a *answer) held(s source) (tokens int, isStale bool) {
 	held := a.engines[s.Engine]
 	tokens = held.Tokens

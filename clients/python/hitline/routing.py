@@ -38,9 +38,9 @@ class PrefixScorer:
         **client: Any,
     ) -> None:
         """store_weight is what a token counts that the shared store can load beyond those that an engine has, 0 to 1;
-        with 0 the store is not asked. With last_known an engine whose events may be missing counts for what it had,
-        otherwise it scores 0. timeout bounds each request in seconds, and the wait for a connection before it. client
-        are token, token_file and tls of HoldersClient."""
+        with 0 the store is not asked. With last_known a rank whose events may be missing counts for what it had,
+        otherwise for what is predicted; an engine that then has nothing scores 0. timeout bounds each request in
+        seconds, and the wait for a connection before it. client are token, token_file and tls of HoldersClient."""
         if not 0 <= store_weight <= 1:
             raise ValueError(f"store_weight is {store_weight!r}, must be 0 to 1")
         if connections < 1:
@@ -121,7 +121,8 @@ class PrefixScorer:
         for name, engine in names.items():
             tokens = held.get(engine, 0)
             saved = tokens + self._store_weight * max(loadable - tokens, 0)
-            is_out = "stale" in found.unsure.get(engine, ()) and not self._last_known
+            # An engine is stale if one of its ranks is. What it has then is of its other ranks, or predicted.
+            is_out = not tokens and "stale" in found.unsure.get(engine, ()) and not self._last_known
             scores[name] = 0.0 if is_out else min(saved / num_tokens, 1.0)
         return scores
 

@@ -15,26 +15,26 @@ from tests.test_holders import scripted
 
 README = Path(__file__).parents[1] / "README.md"
 
-# engine-0 has half of 64 tokens and is stale; engine-1 has a quarter; the store has 48.
+# engine-0 has half of 64 tokens, and its rank 0 is stale; engine-1 has a quarter; engine-3 is stale; the store has 48.
 ANSWER = json.dumps(
     {
         "default": {
-            "engine-0": {"longest_matched": 32, "GPU": 32, "DP": {"0": 32}},
+            "engine-0": {"longest_matched": 32, "GPU": 32, "DP": {"1": 32}},
             "engine-1": {"longest_matched": 16, "GPU": 16, "DP": {"0": 16}},
         },
         "loadable_tokens": 48,
-        "unsure": {"engine-0": ["stale"], "engine-1": ["incomplete"]},
+        "unsure": {"engine-0": ["stale"], "engine-1": ["incomplete"], "engine-3": ["stale"]},
     }
 )
 
 
 class Scores(unittest.TestCase):
     def test_scores(self) -> None:
-        names = {"a": "engine-0", "b": "engine-1", "c": "engine-2"}
+        names = {"a": "engine-0", "b": "engine-1", "c": "engine-2", "d": "engine-3"}
         for settings, want in (
-            ({}, {"a": 0.0, "b": 0.25, "c": 0.0}),
-            ({"last_known": True}, {"a": 0.5, "b": 0.25, "c": 0.0}),
-            ({"last_known": True, "store_weight": 0.5}, {"a": 0.625, "b": 0.5, "c": 0.375}),
+            ({}, {"a": 0.5, "b": 0.25, "c": 0.0, "d": 0.0}),
+            ({"store_weight": 0.5}, {"a": 0.625, "b": 0.5, "c": 0.375, "d": 0.0}),
+            ({"last_known": True, "store_weight": 0.5}, {"a": 0.625, "b": 0.5, "c": 0.375, "d": 0.375}),
         ):
             with self.subTest(settings), scripted(reply=ANSWER) as (script, address):
                 with PrefixScorer(address, timeout=PATIENCE, model="m", **settings) as scorer:
@@ -43,7 +43,7 @@ class Scores(unittest.TestCase):
                     self.assertEqual(scorer.choose(range(16), ["engine-1"])["engine-1"], 1.0)
                     self.assertEqual(scorer.choose([], names), {})
                 asked: dict[str, Any] = {"token_ids": list(range(64)), "model": "m", "cache_salt": "s"}
-                if settings:
+                if "last_known" in settings:
                     asked["last_known"] = True
                 if "store_weight" in settings:
                     asked.update(loadable=True, num_tokens=64)
