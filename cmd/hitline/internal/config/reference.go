@@ -80,7 +80,7 @@ var reference = []section{
 		{"key", anything, "required", "its private key"},
 		{"client_ca", anything, "none", "authorities; every client then needs a certificate of one"},
 	}},
-	{"tokens[]", "", []setting{
+	{"tokens[]", "It has a list `tokens`, whose entries have these fields.", []setting{
 		{"name", anything, "required", "name in logs and replies"},
 		{"token", anything, "", "the token, 16 to 255 bytes. An entry has this, `sha256` or `certificate`"},
 		{"sha256", anything, "", "SHA-256 of the token, in 64 hexadecimal digits"},
