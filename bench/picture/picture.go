@@ -15,7 +15,7 @@ import (
 )
 
 // ErrInput says that a file is not what the picture is drawn from.
-var ErrInput = errors.New("picture: bad input")
+var ErrInput = errors.New("bad input")
 
 // row is a line of JSON of make e2e, one row of its table, as far as it is drawn.
 type row struct {

@@ -25,7 +25,9 @@ import (
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
+	"github.com/hitline/hitline/cmd/internal/environ"
 	"github.com/hitline/hitline/internal/buildinfo"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 func main() {
@@ -68,6 +70,12 @@ Exit codes: 0 done; 1 an answer was wrong or refused, or the run was
 interrupted; 2 wrong usage or bad input; 3 no connection, or it was lost.`,
 		Example: "  hitbench run --start\n  hitbench compare --hashes 512 --rounds 3",
 		Version: buildinfo.Read().Version,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.HasParent() || cmd.Name() == "help" {
+				return nil
+			}
+			return cli.WithClass(environ.Check(os.Environ()), api.ErrConfig)
+		},
 	}
 	cli.AddGroup(root, "Measure", append(a.measureCommands(), a.replayCommand())...)
 	cli.AddGroup(root, "Show", a.pictureCommand())

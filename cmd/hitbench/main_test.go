@@ -175,15 +175,15 @@ func TestReplayWrongUsage(t *testing.T) {
 		want string
 	}{
 		"no such command": {[]string{"reply"}, `unknown command "reply"; did you mean replay?`},
-		"no trace":        {[]string{"replay"}, `required flag(s) "trace" not set`},
+		"no trace":        {[]string{"replay"}, "--trace is required"},
 		"no such flag":    {[]string{"replay", "--trase", excerpt}, "unknown flag: --trase; did you mean --trace?"},
 		"an address":      {[]string{"run", "tcp://127.0.0.1:7557"}, `unexpected argument "tcp://127.0.0.1:7557"; give it as --connect`},
 		"a trace":         {[]string{"replay", excerpt}, "unexpected argument \"" + excerpt + "\"; give it as --trace"},
 		"an argument":     {[]string{"replay", "--trace", excerpt, "x"}, `unexpected argument "x"`},
 		"not a number":    {[]string{"replay", "--trace", excerpt, "--requests", "x"}, `invalid argument "x" for "-n, --requests" flag: write a whole number`},
 		"not numbers":     {[]string{"compare", "--hashes", "x"}, `invalid argument "x" for "--hashes" flag: write whole numbers, such as 1,64`},
-		"limit":           {[]string{"replay", "--trace", excerpt, "--requests", "-1"}, "bad options: -1 requests"},
-		"timeout":         {[]string{"replay", "--trace", excerpt, "--timeout", "0s"}, "bad options: a timeout of 0s"},
+		"limit":           {[]string{"replay", "--trace", excerpt, "--requests", "-1"}, "-1 requests"},
+		"timeout":         {[]string{"replay", "--trace", excerpt, "--timeout", "0s"}, "a timeout of 0s"},
 		"missing file":    {[]string{"replay", "--trace", missing}, "bad trace: stat " + missing + ": no such file"},
 		"a directory":     {[]string{"replay", "--trace", dir}, "bad trace: " + dir + " is no regular file; name a file of JSON lines"},
 		"malformed":       {[]string{"replay", "--trace", bad}, "bad trace: " + bad + ":4: hash_ids has a JSON number -1"},
@@ -286,3 +286,13 @@ func TestReplayReportCannotBeWritten(t *testing.T) {
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+// A variable that nobody reads is misspelt: hitbench would ask the default server.
+func TestUnknownVariable(t *testing.T) {
+	t.Setenv("HITLINE_ADRESS", "127.0.0.1:1")
+	for _, args := range [][]string{{"replay", "--trace", excerpt}, {"version"}} {
+		got := runWith(t.Context(), &fakeServer{}, args...)
+		assert.Equal(t, exitUsage, got.code)
+		assert.Equal(t, "hitbench: HITLINE_ADRESS: no such variable; did you mean HITLINE_ADDRESS?\n", got.stderr)
+	}
+}

@@ -32,7 +32,7 @@ file has no such row.`,
 			}
 			drawn, err := picture.Streams(text)
 			if err != nil {
-				return err
+				return fmt.Errorf("%s: %w", from, err)
 			}
 			if err := os.WriteFile(out, drawn, 0o644); err != nil {
 				return fmt.Errorf("cannot write the picture: %w", err)

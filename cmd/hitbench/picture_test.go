@@ -21,10 +21,10 @@ func TestPicture(t *testing.T) {
 	assert.Contains(t, string(drawn), "vLLM 0.32.0")
 
 	for want, args := range map[string][]string{
-		"give a kind: ":                  {"--from", from, "--out", out},
-		`required flag(s) "out" not set`: {"streams", "--from", from},
-		"--from: open /no/such.json: ":   {"streams", "--from", "/no/such.json", "--out", out},
-		"no lines of JSON: ":             {"streams", "--from", out, "--out", out},
+		"give a kind: ":                         {"--from", from, "--out", out},
+		"--out is required":                     {"streams", "--from", from},
+		"--from: open /no/such.json: ":          {"streams", "--from", "/no/such.json", "--out", out},
+		out + ": bad input: no lines of JSON: ": {"streams", "--from", out, "--out", out},
 	} {
 		r := runWith(t.Context(), &fakeServer{}, append([]string{"picture"}, args...)...)
 		assert.Equal(t, exitUsage, r.code, want)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
@@ -65,16 +66,10 @@ func requireFlags(cmd *cobra.Command, names ...string) error {
 	var missing []string
 	for _, name := range names {
 		if f := cmd.Flags().Lookup(name); !f.Changed || f.Value.String() == "" {
-			missing = append(missing, "--"+name)
+			missing = append(missing, name)
 		}
 	}
-	switch len(missing) {
-	case 0:
-		return nil
-	case 1:
-		return usagef("%s is required", missing[0])
-	}
-	return usagef("%s are required", strings.Join(missing, " and "))
+	return cli.Required(missing...)
 }
 
 // maxLine bounds a line of a hashes file in bytes; only comments are long.

@@ -60,3 +60,14 @@ func OneArg(kind string, values ...string) cobra.PositionalArgs {
 		return AtMostOne(cmd, args)
 	}
 }
+
+// Required returns the error of flags that are missing, nil without one.
+func Required(missing ...string) error {
+	switch len(missing) {
+	case 0:
+		return nil
+	case 1:
+		return Usagef("--%s is required", missing[0])
+	}
+	return Usagef("--%s are required", strings.Join(missing, " and --"))
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,23 +47,32 @@ func (p Program) Run(ctx context.Context, args []string, stdin io.Reader, stdout
 	switch {
 	case err == nil:
 		return ExitDone
-	case !started: // cobra refused the command line
-		err = WithClass(err, ErrUsage)
+	case !started && !errors.Is(err, api.ErrConfig): // cobra refused the command line
+		err = WithClass(wordRequired(err), ErrUsage)
 	case p.Signals && ctx.Err() != nil: // whatever else failed, failed of it
 		err = classified{errInterrupted, err}
 	}
 	return p.report(cmd, args, err)
 }
 
+// missingFlags matches cobra's error of required flags that are not given.
+var missingFlags = regexp.MustCompile(`^required flag\(s\) "(.*)" not set$`)
+
+// wordRequired words that error as Required does.
+func wordRequired(err error) error {
+	if match := missingFlags.FindStringSubmatch(err.Error()); match != nil {
+		return Required(strings.Split(match[1], `", "`)...)
+	}
+	return err
+}
+
 // observeStart makes the commands below cmd set started when they begin. cobra has no hook behind
 // all of its own checks.
 func observeStart(cmd *cobra.Command, started *bool) {
-	for _, run := range []*func(*cobra.Command, []string) error{&cmd.PersistentPreRunE, &cmd.RunE} {
-		if of := *run; of != nil {
-			*run = func(cmd *cobra.Command, args []string) error {
-				*started = true
-				return of(cmd, args)
-			}
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			*started = true
+			return run(cmd, args)
 		}
 	}
 	for _, child := range cmd.Commands() {
@@ -73,6 +83,9 @@ func observeStart(cmd *cobra.Command, started *bool) {
 // report prints the error of a command and returns the exit code.
 func (p Program) report(cmd *cobra.Command, args []string, err error) int {
 	code, text := p.ExitCode(err), Text(err)
+	for _, class := range p.Usage { // its name is none of a place
+		text = strings.Replace(text, class.Error()+": ", "", 1)
+	}
 	if wantsJSON(cmd, args) && !errors.Is(err, ErrReported) {
 		_ = WriteJSON(cmd.OutOrStdout(), struct { // there is nothing else to report with
 			Error string `json:"error"`

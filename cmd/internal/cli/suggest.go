@@ -12,13 +12,18 @@ import (
 // longestName is longer than any name, and bounds the time that the search for the nearest takes.
 const longestName = 64
 
-// Nearest returns the name that a mistyped one probably means: the one that has all its words, or that
-// begins as it does, or that the fewest edits lead to; the first of equals. It returns "" if none is near.
+// Nearest returns the name that a mistyped one probably means: the one with one more letter at the end, or that has all
+// its words, or begins as it does, or that the fewest edits lead to; the first of equals. It returns "" if none is near.
 // Words that both names begin or end with do not count: beyond a third of the other letters a guess would
 // mislead more than help.
 func Nearest(mistyped string, names []string) string {
 	if mistyped == "" || len(mistyped) > longestName {
 		return ""
+	}
+	for _, name := range names {
+		if len(name) == len(mistyped)+1 && strings.HasPrefix(name, mistyped) { // --token is --tokens, not --token-file
+			return name
+		}
 	}
 	for edits := range longestName/3 + 1 {
 		for _, name := range names {

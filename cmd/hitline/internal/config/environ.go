@@ -3,15 +3,11 @@ package config
 import (
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/cmd/internal/environ"
 )
-
-// prefix begins the names of all variables.
-const prefix = "HITLINE_"
 
 // variable is a value that an environment variable can set.
 type variable struct {
@@ -31,15 +27,15 @@ func (c *Config) variables() map[string]variable {
 // variableName is the one rule: HITLINE_ and the path in upper case, joined by
 // underscores.
 func variableName(path string) string {
-	return prefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+	return environ.Prefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
-// readEnviron applies the variables among environ. Names are taken in order, so
+// readEnviron applies the variables among those given. Names are taken in order, so
 // that a section's variable comes before those of its fields.
-func (c *Config) readEnviron(environ []string) error {
+func (c *Config) readEnviron(variables []string) error {
 	given := map[string]string{}
-	for _, entry := range environ {
-		if name, value, ok := strings.Cut(entry, "="); ok && strings.HasPrefix(name, prefix) {
+	for _, entry := range variables {
+		if name, value, ok := strings.Cut(entry, "="); ok && strings.HasPrefix(name, environ.Prefix) {
 			given[name] = value
 		}
 	}
@@ -60,12 +56,12 @@ func (c *Config) readEnviron(environ []string) error {
 }
 
 // CheckVariables refuses a variable that begins with HITLINE_ and that nobody reads: it is misspelt.
-func CheckVariables(environ []string) error {
+func CheckVariables(variables []string) error {
 	c := Default()
 	known := c.variables()
-	for _, entry := range slices.Sorted(slices.Values(environ)) {
+	for _, entry := range slices.Sorted(slices.Values(variables)) {
 		name, _, ok := strings.Cut(entry, "=")
-		if _, isKnown := known[name]; !ok || isKnown || !strings.HasPrefix(name, prefix) {
+		if _, isKnown := known[name]; !ok || isKnown || !strings.HasPrefix(name, environ.Prefix) {
 			continue
 		}
 		if err := refuseVariable(name, known); err != nil {
@@ -111,30 +107,12 @@ func splitList(text string) []string {
 	return list
 }
 
-// serviceVariable matches what Kubernetes adds for a service, also for one that is called hitline-pool or hitline-log.
-var serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|ADDR|PORT))?)$`)
-
-// clients are the variables of clients and the plug-in, which may run in the same environment.
-var clients = []string{
-	"HITLINE_ADDRESS", "HITLINE_TOKEN_FILE", "HITLINE_TLS_CA", "HITLINE_TLS_CERT", "HITLINE_TLS_KEY",
-	"HITLINE_TIMEOUT", "HITLINE_VLLM", "HITLINE_ON_MISMATCH", "HITLINE_LOOKUP", "HITLINE_POOL_NAME",
-}
-
-// others are the variables of builds, tests and scripts. Nobody who configures a server means them.
-var others = []string{
-	"HITLINE_VERSION", "HITLINE_DATE", "HITLINE_LDFLAGS", "HITLINE_PYTHON_VERSION", "HITLINE_WHEEL_PLATFORM", "HITLINE_WHEEL_PROGRAMS",
-	"HITLINE_KERNEL", "HITLINE_COLD", "HITLINE_TAG", "HITLINE_ROOTS", "HITLINE_KEEP", "HITLINE_CONFORMANCE", "HITLINE_E2E_DIR", "HITLINE_BENCH_ENTRIES",
-}
-
-// testPrefix begins the names of further variables of tests.
-const testPrefix = prefix + "TEST_"
-
 // refuseVariable refuses a variable that nobody is known to read.
 func refuseVariable(name string, known map[string]variable) error {
-	if serviceVariable.MatchString(name) || slices.Contains(clients, name) || slices.Contains(others, name) || strings.HasPrefix(name, testPrefix) {
+	if environ.IsKnown(name) {
 		return nil
 	}
-	if strings.HasPrefix(name, prefix+"POOLS_") {
+	if strings.HasPrefix(name, environ.Prefix+"POOLS_") {
 		return &problem{at: origin{name: name}, text: "no such variable; write the pools as YAML in HITLINE_POOLS, or in the file"}
 	}
 	if rest, ok := strings.CutPrefix(name, variableName("backend")+"_"); ok {
@@ -143,9 +121,5 @@ func refuseVariable(name string, known map[string]variable) error {
 			return &problem{at: origin{name: name}, text: err.Error(), err: err}
 		}
 	}
-	text := "no such variable"
-	if near := cli.Nearest(name, slices.Concat(slices.Sorted(maps.Keys(known)), clients)); near != "" {
-		text += "; did you mean " + near + "?"
-	}
-	return &problem{at: origin{name: name}, text: text}
+	return &problem{at: origin{name: name}, text: environ.Unknown(name, slices.Concat(slices.Sorted(maps.Keys(known)), environ.Clients))}
 }

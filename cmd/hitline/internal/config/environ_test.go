@@ -2,6 +2,7 @@ package config
 
 import (
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/cmd/internal/environ"
 	"github.com/hitline/hitline/coordinator"
 )
 
@@ -69,7 +71,7 @@ func TestEnvironErrors(t *testing.T) {
 		{"HITLINE_LOOP=3", `HITLINE_LOOP: no such variable; did you mean HITLINE_LOOPS?`},
 		{"HITLINE_ZZZZZZZZZZZZZZZZZZZZ=1", `HITLINE_ZZZZZZZZZZZZZZZZZZZZ: no such variable`},
 		{"HITLINE_BACKEND_REDIS_URI=redis://x", `HITLINE_BACKEND_REDIS_URI: no such variable; did you mean HITLINE_BACKEND_REDIS_URL?`},
-		{"HITLINE_BACKEND_MOONCAKE_MASTERS=", `HITLINE_BACKEND_MOONCAKE_MASTERS: backend.mooncake.masters: is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or with commas between them in HITLINE_BACKEND_MOONCAKE_MASTERS`},
+		{"HITLINE_BACKEND_MOONCAKE_MASTERS=", `HITLINE_BACKEND_MOONCAKE_MASTERS: backend.mooncake.masters: is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or with commas between them in HITLINE_BACKEND_MOONCAKE_MASTERS; or name Mooncake's own file by MOONCAKE_CONFIG_PATH`},
 		{"HITLINE_BACKEND={redis: {url: redis://x}, memory: {}}", `HITLINE_BACKEND:1:2: backend: both memory and redis; a process has one backend, remove the others`},
 		{"HITLINE_BACKEND_ETCD_URL=x", `HITLINE_BACKEND_ETCD_URL: unknown backend "etcd"; use memory, redis or mooncake`},
 	} {
@@ -96,7 +98,7 @@ func TestEnvironLeftAlone(t *testing.T) {
 	assert.Equal(t, defaults, c)
 }
 
-// clients has the variables of the plug-in.
+// environ.Clients has the variables of the plug-in.
 func TestVariablesOfThePlugIn(t *testing.T) {
 	source, err := os.ReadFile("../../../../clients/python/hitline/variables.py")
 	require.NoError(t, err)
@@ -107,5 +109,10 @@ func TestVariablesOfThePlugIn(t *testing.T) {
 	for _, name := range regexp.MustCompile(`"([A-Z_]+)"`).FindAllStringSubmatch(text, -1) {
 		names = append(names, "HITLINE_"+name[1])
 	}
-	assert.ElementsMatch(t, clients, names)
+	assert.ElementsMatch(t, environ.Clients, names)
+}
+
+// environ.Sections has the fields at the top of the configuration.
+func TestEnvironSectionNames(t *testing.T) {
+	assert.Equal(t, fieldNames(reflect.TypeFor[Config]()), environ.Sections)
 }
