@@ -87,24 +87,24 @@ func TestCompareUsage(t *testing.T) {
 	holders, vllm := []string{"--holders", "3"}, []string{"--vllm", "0.33.0", "--hitline", "/bin/true"}
 	for want, args := range map[string][]string{
 		"unknown flag: --depth":                           quickly("--depth", "1"),
-		"bad options: 0 hashes":                           quickly("--hashes", "64,0"),
-		"bad options: a rival \"memcache\"; there are":    quickly("--only", "memcache"),
-		"bad options: exec: \"/no/such\"":                 quickly("--python", "/no/such"),
+		"hitbench: 0 hashes":                              quickly("--hashes", "64,0"),
+		"hitbench: a rival \"memcache\"; there are":       quickly("--only", "memcache"),
+		"hitbench: exec: \"/no/such\"":                    quickly("--python", "/no/such"),
 		"--hitline: ":                                     quickly("--hitline", "/no/such"),
-		"bad options: a duration of 0s":                   quickly("-d", "0"),
+		"hitbench: a duration of 0s":                      quickly("-d", "0"),
 		"MiB of requests; give 0 to 4096":                 quickly("--rotate", "17592186044416"), // 2⁴⁴: its bytes are 0 in 64 bits
 		"--tp needs --vllm":                               quickly("--tp", "8"),
 		"--only llm-d: missing: hitbench-llmd is neither": append(holders, "--only", "llm-d"),
 		"--only redis: with --holders give fleet, dynamo": append(holders, "--only", "redis"),
 		"--rotate does not go with --holders":             append(holders, "--rotate", "1"),
-		"bad options: 0 holders; give":                    {"--holders", "0"},
-		"bad options: 7 hashes; give":                     append(holders, "--hashes", "7"),
+		"hitbench: 0 holders; give":                       {"--holders", "0"},
+		"hitbench: 7 hashes; give":                        append(holders, "--hashes", "7"),
 		"--holders does not go with --vllm":               append(vllm, holders...),
 		"a tensor-parallel size of 3; give 1, 2, 4 or 8":  append(vllm, "--tp", "3"),
-		"bad options: vLLM \"\"; there are 0.24.0":        {"--vllm", ""},
+		"hitbench: vLLM \"\"; there are 0.24.0":           {"--vllm", ""},
 		"--python: missing: python3 is neither":           vllm,
-		"--python: bad options: exec: \"/no/python\"":     append(vllm, "--python", "/no/python"),
-		"bad options: /bin/false cannot be used":          append(vllm, "--python", "/bin/false"),
+		"--python: exec: \"/no/python\"":                  append(vllm, "--python", "/no/python"),
+		"hitbench: /bin/false cannot be used":             append(vllm, "--python", "/bin/false"),
 	} {
 		r := runCompare(t, args...)
 		assert.Equal(t, exitUsage, r.code, want)

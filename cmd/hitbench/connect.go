@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/replay"
@@ -64,6 +65,14 @@ func refusal(err error) error {
 		return fmt.Errorf("%w: %w", measure.ErrRefused, err)
 	}
 	return err
+}
+
+// dialError words the error of a connection to a server that is not there, and returns others as they are.
+func dialError(addr string, err error) error {
+	if failed, ok := errors.AsType[*net.OpError](err); !ok || failed.Op != "dial" {
+		return err
+	}
+	return cli.WithClass(connectflags.ConnectError(addr, err, "hitline serve starts one"), measure.ErrLost)
 }
 
 // server returns the address of the server to ask, which --connect or the environment names, and

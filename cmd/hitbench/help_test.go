@@ -90,7 +90,7 @@ func TestAddressOfTheEnvironment(t *testing.T) {
 	for _, line := range []string{"replay --trace " + excerpt, "run"} {
 		r := runWith(t.Context(), &fakeServer{refuse: refused}, strings.Fields(line)...)
 		assert.Equal(t, exitLost, r.code, line)
-		assert.Contains(t, r.stderr, "127.0.0.1:1: ", line)
+		assert.Regexp(t, `127\.0\.0\.1:1\b.*connection refused`, r.stderr, line)
 	}
 	t.Setenv("HITLINE_ADDRESS", "127.0.0.1:0")
 	for _, line := range []string{"replay --trace " + excerpt, "run"} {
@@ -99,7 +99,7 @@ func TestAddressOfTheEnvironment(t *testing.T) {
 		assert.Contains(t, r.stderr, `hitbench: HITLINE_ADDRESS: "127.0.0.1:0" has port 0`, line)
 	}
 	r := runWith(t.Context(), &fakeServer{refuse: refused}, "run", "--connect", "tcp://127.0.0.1:2")
-	require.Contains(t, r.stderr, "127.0.0.1:2: ", "the flag counts first")
+	require.Contains(t, r.stderr, "127.0.0.1:2 (connection refused)", "the flag counts first")
 }
 
 // Shells complete what a flag or an argument may be.

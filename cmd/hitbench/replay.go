@@ -96,7 +96,7 @@ func (a *app) connect(ctx context.Context, addr string, secure connectflags.Conn
 	defer cancel()
 	c, err := a.dial(ctx, addr, secure)
 	if err != nil {
-		return nil, workload.Pool{}, fmt.Errorf("connecting to %s: %w", addr, err)
+		return nil, workload.Pool{}, dialError(addr, fmt.Errorf("connecting to %s: %w", addr, err))
 	}
 	pool, err := c.learn(ctx)
 	if err == nil && workload.BlockTokens%pool.BlockSize != 0 {

@@ -93,7 +93,7 @@ func (a *app) load(ctx context.Context, f runFlags, changed func(flag string) bo
 	}
 	report, err := a.watchLoad(ctx, f.o)
 	if len(report.Steps) == 0 && err != nil { // nothing was measured
-		return err
+		return dialError(f.o.Connect, err)
 	}
 	return a.finish(report, f.json, err, answers{report.Wrong, report.Refused, report.Requests})
 }

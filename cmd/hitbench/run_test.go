@@ -86,8 +86,8 @@ func TestRunUsage(t *testing.T) {
 		"--hitline only has a meaning with --start":      {"--hitline", "x"},
 		"--requests and --duration both say when to end": {"-n", "1", "--duration", "1s"},
 		"-5 requests; none may be negative":              {"-n", "-5"},
-		"bad options: 0 connections":                     {"--connections", "0"},
-		"bad options: a timeout of 0s":                   {"--timeout", "0"},
+		"hitbench: 0 connections":                        {"--connections", "0"},
+		"hitbench: a timeout of 0s":                      {"--timeout", "0"},
 		"--connect: \"udp://h:1\": unknown scheme":       {"--connect", "udp://h:1"},
 	} {
 		r := runLoad(t, args...)
@@ -98,7 +98,7 @@ func TestRunUsage(t *testing.T) {
 	}
 	r := runLoad(t, "--connect", "tcp://127.0.0.1:1", "--json")
 	assert.Equal(t, exitLost, r.code)
-	assert.Regexp(t, `^\{"error":".*connection refused","exit":3\}\n$`, r.stdout)
+	assert.Equal(t, `{"error":"no server at tcp://127.0.0.1:1 (connection refused); hitline serve starts one","exit":3}`+"\n", r.stdout)
 }
 
 // --start starts a server, and stops it.

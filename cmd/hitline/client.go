@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -169,7 +165,7 @@ func (t *target) wrapError(ctx context.Context, err error) error {
 	case timedOut:
 		return cli.WithClass(fmt.Errorf("%s: no connection within %v", t.connect, t.timeout), client.ErrConnect)
 	case errors.Is(err, client.ErrConnect):
-		return cli.WithClass(connectError(t.connect, err, "hitline serve starts one"), client.ErrConnect)
+		return cli.WithClass(connectflags.ConnectError(t.connect, err, "hitline serve starts one"), client.ErrConnect)
 	case errors.Is(err, client.ErrNoPool) && t.pool != "":
 		return cli.WithClass(fmt.Errorf("%s: the server has no pool %q for you; hitline pools lists them", t.connect, t.pool), client.ErrRefused)
 	case errors.Is(err, client.ErrNoPool):
@@ -178,27 +174,6 @@ func (t *target) wrapError(ctx context.Context, err error) error {
 		return fmt.Errorf("%s: %w; if a token allows it, give --token-file", t.connect, err)
 	}
 	return fmt.Errorf("%s: %w", t.connect, err)
-}
-
-// connectError words the error of a connection. start says how to start a server.
-func connectError(address string, err error, start string) error {
-	if errors.Is(err, io.EOF) {
-		if strings.HasPrefix(address, "tls://") || strings.HasPrefix(address, "https://") {
-			return fmt.Errorf("%s: the server closed the connection; if it has no TLS, give tcp:// or http://", address)
-		}
-		return fmt.Errorf("%s: the server closed the connection; if it has TLS, give tls:// or https://", address)
-	}
-	cause := err
-	if of, ok := errors.AsType[*net.OpError](err); ok {
-		cause = of.Err // its text has the address, too
-	}
-	if of, ok := errors.AsType[*os.SyscallError](cause); ok {
-		cause = of.Err
-	}
-	if errors.Is(cause, syscall.ECONNREFUSED) || errors.Is(cause, syscall.ENOENT) {
-		return fmt.Errorf("no server at %s (%w); %s", address, cause, start)
-	}
-	return fmt.Errorf("%s: %w", address, cause)
 }
 
 // printText writes text and a newline to standard output.

@@ -50,7 +50,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen for metrics: %w", err)
+		return nil, fmt.Errorf("metrics: %w", listenError(err, "give another address"))
 	}
 	mux := endpointsMux(registry, srv.Ready, srv.BackendFailure, errorLogger{logger})
 	mux.Handle("GET /status", &statusHandler{

@@ -106,7 +106,7 @@ func TestEndpointsBindFailure(t *testing.T) {
 	address := taken.Addr().String()
 	t.Setenv("HITLINE_METRICS", address)
 	got := hitline(t, "", "serve", "--listen", "tcp://127.0.0.1:0")
-	assert.Equal(t, result{exitFailed, "", "hitline: cannot listen for metrics: listen tcp " + address + ": bind: address already in use\n"}, got)
+	assert.Equal(t, result{exitFailed, "", "hitline: metrics: " + address + " is in use; give another address\n"}, got)
 }
 
 func TestReadyzSaysWhy(t *testing.T) {

@@ -71,6 +71,9 @@ func (m *monitor) run(ctx context.Context, cfg events.Config) error {
 	follower, err := events.Follow(cfg, discardHolder{})
 	switch {
 	case errors.Is(err, fielderror.ErrConfig):
+		if field, ok := errors.AsType[*fielderror.Error](err); ok {
+			err = field.Err // the command has no fields
+		}
 		return usagef("%v", err)
 	case err != nil:
 		return startError(err)

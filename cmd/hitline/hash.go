@@ -294,6 +294,9 @@ func (o *hashOptions) loadTokens(cmd *cobra.Command) ([]int64, error) {
 func parseTokens(text []byte) (tokens []int64, err error) {
 	if text = bytes.TrimSpace(text); bytes.HasPrefix(text, []byte("[")) {
 		if err := json.Unmarshal(text, &tokens); err != nil {
+			if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+				return nil, fmt.Errorf("not a JSON array of token ids: byte %d ends a %s; write whole numbers, such as [1, 2]", wrong.Offset, wrong.Value)
+			}
 			return nil, fmt.Errorf("not a JSON array of token ids: %w", err)
 		}
 		if bytes.Contains(text, []byte("null")) { // json reads it as 0

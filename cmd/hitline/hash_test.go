@@ -73,7 +73,7 @@ func TestHashErrors(t *testing.T) {
 		{"", "1 2 -3", `standard input: -3 at position 2 is no token id; ids are 0 or more`},
 		{"", "[-3]", `standard input: -3 at position 0 is no token id; ids are 0 or more`},
 		{"", "[1, 2", "not a JSON array of token ids"},
-		{"", "[1.5]", "not a JSON array of token ids"},
+		{"", "[1.5]", "not a JSON array of token ids: byte 4 ends a number 1.5; write whole numbers, such as [1, 2]"},
 		{"", "[1, null]", "null is in it"},
 		{"--engine sglang", "1 -1", "-1 at position 1 is no token id"},
 		{"--engine lmcache", "", "must be vllm or sglang"},

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -92,7 +93,7 @@ func (t *target) sendHTTP(ctx context.Context, path string, body any) ([]byte, e
 		} else if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 			err = fmt.Errorf("%s: the server does not speak HTTP; give the address of router.listen, with https:// if it has TLS", t.connect)
 		} else {
-			err = connectError(t.connect, err, "hitline serve with router.listen starts one")
+			err = connectflags.ConnectError(t.connect, err, "hitline serve with router.listen starts one")
 		}
 		return nil, cli.WithClass(err, client.ErrConnect)
 	}

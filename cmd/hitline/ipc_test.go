@@ -38,7 +38,7 @@ func TestServeIPC(t *testing.T) {
 	}
 	twice := hitline(t, "", "serve", "--listen", address)
 	assert.Equal(t, exitFailed, twice.code)
-	assert.Contains(t, twice.stderr, "cannot listen: cannot serve "+address+": "+path+" is in use by a running server")
+	assert.Contains(t, twice.stderr, "hitline: cannot serve "+address+": "+path+" is in use by a running server")
 
 	stop()
 	assert.Equal(t, exitDone, <-code)

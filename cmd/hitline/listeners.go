@@ -1,7 +1,12 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
@@ -88,6 +93,23 @@ func serverListeners(list []readListener, n int) []server.Listener {
 		all = append(all, list[i].Listener)
 	}
 	return all
+}
+
+// listenError words the error of an address that cannot be bound, which its text names once. other says how to choose
+// another address.
+func listenError(err error, other string) error {
+	failed, ok := errors.AsType[*net.OpError](err)
+	switch {
+	case !ok || failed.Addr == nil: // a unix socket, or a host name that is not found
+		return err
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%s is in use; %s", failed.Addr, other)
+	}
+	cause := failed.Err
+	if call, ok := errors.AsType[*os.SyscallError](cause); ok {
+		cause = call.Err
+	}
+	return fmt.Errorf("cannot listen at %s: %w; %s", failed.Addr, cause, other)
 }
 
 // logAccess logs what peers without a credential may do, of each listener that other machines

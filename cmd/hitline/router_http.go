@@ -34,7 +34,7 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 	}
 	bound, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen for the router: %w", err)
+		return nil, fmt.Errorf("router.listen: %w", listenError(err, "give another address"))
 	}
 	f := &routerHTTP{}
 	f.handler = httpapi.New(httpapi.Config{

@@ -301,7 +301,7 @@ func startServer(ctx context.Context, srv *server.Server) error {
 		return fmt.Errorf("stopped before it was ready: %w", cause)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot listen: %w", err)
+		return listenError(err, "--listen takes another")
 	}
 	return nil
 }

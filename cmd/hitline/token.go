@@ -80,7 +80,7 @@ func digestOf(path string, stdin io.Reader) (string, error) {
 	}
 	// As in a tokens file: the line is more likely that of a wrong file.
 	if strings.ContainsFunc(token, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }) {
-		return "", configError(errors.New("the token has white space or control characters"))
+		return "", configError(errors.New("the token has white space or control characters; name a file with a token in its first line"))
 	}
 	sum := access.DigestOf([]byte(token))
 	return hex.EncodeToString(sum[:]), nil

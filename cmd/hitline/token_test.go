@@ -203,7 +203,7 @@ func TestToken(t *testing.T) {
 	for stdin, want := range map[string]string{
 		"":                                   "no token: it is empty",
 		"\nabc":                              "no token: the first line is empty",
-		"-----BEGIN CERTIFICATE-----\nabc\n": "the token has white space or control characters",
+		"-----BEGIN CERTIFICATE-----\nabc\n": "the token has white space or control characters; name a file with a token in its first line",
 		"short\n":                            "the token has 5 bytes, and a tokens file takes those of 16 or more",
 	} {
 		got := hitline(t, stdin, "token", "--digest", "-")

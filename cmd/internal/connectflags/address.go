@@ -1,9 +1,13 @@
 package connectflags
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/pflag"
 
@@ -80,4 +84,25 @@ func (f *Flags) HTTPAddress() (string, error) {
 		return "", fmt.Errorf("--%s: %w", connect, err)
 	}
 	return scheme + host, nil
+}
+
+// ConnectError words the error of a connection. start says how to start a server.
+func ConnectError(address string, err error, start string) error {
+	if errors.Is(err, io.EOF) {
+		if strings.HasPrefix(address, "tls://") || strings.HasPrefix(address, "https://") {
+			return fmt.Errorf("%s: the server closed the connection; if it has no TLS, give tcp:// or http://", address)
+		}
+		return fmt.Errorf("%s: the server closed the connection; if it has TLS, give tls:// or https://", address)
+	}
+	cause := err
+	if of, ok := errors.AsType[*net.OpError](err); ok {
+		cause = of.Err // its text has the address, too
+	}
+	if of, ok := errors.AsType[*os.SyscallError](cause); ok {
+		cause = of.Err
+	}
+	if errors.Is(cause, syscall.ECONNREFUSED) || errors.Is(cause, syscall.ENOENT) {
+		return fmt.Errorf("no server at %s (%w); %s", address, cause, start)
+	}
+	return fmt.Errorf("%s: %w", address, cause)
 }

@@ -193,7 +193,7 @@ func (c *Config) checkBackend() error {
 		return nil
 	}
 	if len(b.Mooncake.Masters) == 0 {
-		return c.wrong("backend.mooncake.masters", "is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or with commas between them in HITLINE_BACKEND_MOONCAKE_MASTERS")
+		return c.wrong("backend.mooncake.masters", "is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or with commas between them in HITLINE_BACKEND_MOONCAKE_MASTERS; or name Mooncake's own file by MOONCAKE_CONFIG_PATH")
 	}
 	if b.Mooncake.Tenant == "" {
 		return c.wrong("backend.mooncake.tenant", "is empty; leave it out for default")

@@ -200,7 +200,7 @@ func (r *reader) wrongKind(node ast.Node, want reflect.Type) error {
 	case *ast.NullNode:
 		found = "nothing"
 	default:
-		found = r.quote(HidePassword(node.GetToken().Value), "%q") // it could be a URL
+		found = r.quote(HidePassword(node.GetToken().Value), "%.64q") // it could be a URL
 	}
 	switch {
 	case isLeaf(want):
