@@ -61,7 +61,7 @@ func TestEventsCommandHostile(t *testing.T) {
 		var got batchLine
 		require.NoError(t, json.Unmarshal([]byte(line), &got), line)
 		assert.Empty(t, got.Error)
-		assert.Equal(t, "G\x1b[31m\u009b2J\x7f\ufffd", got.Events[0].Medium)
+		assert.Equal(t, "G\x1b[31m\u009b2J\x7f?", got.Events[0].Medium)
 		assert.Equal(t, "a\nb\u202ec", got.Events[0].LoRA)
 	}
 	var out bytes.Buffer
