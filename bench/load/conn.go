@@ -28,7 +28,7 @@ type conn struct {
 	answered int64  // number of the next answer
 	parts    [][]byte
 	vector   []wire.Vector // of requests
-	in       []byte        // read and not yet judged
+	in       []byte        // read and not yet checkedReply
 	buffer   []byte        // backing of in
 
 	taken   int64 // requests of an open loop that were made
@@ -52,14 +52,14 @@ func newConn(number int, o Options, s wire.Socket) *conn {
 	return c
 }
 
-// underWay is how many requests have no answer yet.
-func (c *conn) underWay() int { return int(c.asked - c.answered) }
+// inFlight is how many requests have no answer yet.
+func (c *conn) inFlight() int { return int(c.asked - c.answered) }
 
-// able tells whether there is more to ask.
-func (c *conn) able() bool { return !c.ended && c.budget != 0 }
+// canSend reports whether there is more to ask.
+func (c *conn) canSend() bool { return !c.ended && c.budget != 0 }
 
-// full tells whether no more may be under way now.
-func (c *conn) full() bool { return c.underWay() == len(c.slots) || !c.able() }
+// full reports whether no more may be under way now.
+func (c *conn) full() bool { return c.inFlight() == len(c.slots) || !c.canSend() }
 
 // ask makes the next request, which fell due at start; false if the source has no
 // more.
@@ -111,8 +111,8 @@ func (c *conn) receive() error {
 	return nil
 }
 
-// judged is an answer that has come.
-type judged struct {
+// checkedReply is an answer that has come.
+type checkedReply struct {
 	slot    *slot
 	number  int64  // of the request, from 0
 	problem string // what came in place of the right answer; empty if that did
@@ -120,13 +120,13 @@ type judged struct {
 	low     bool // a hit below the right one
 }
 
-// judge checks the answers that have come whole and gives each to take.
-func (c *conn) judge(now int64, timeout time.Duration, take func(*conn, judged)) error {
+// checkReplies checks the answers that have come whole and gives each to take.
+func (c *conn) checkReplies(now int64, timeout time.Duration, take func(*conn, checkedReply)) error {
 	for len(c.in) > 0 {
-		if c.underWay() == 0 {
+		if c.inFlight() == 0 {
 			return fmt.Errorf("%w: bytes that were not asked for: %x", measure.ErrAnswer, wire.Clip(c.in))
 		}
-		a := judged{slot: &c.slots[c.answered%int64(len(c.slots))], number: c.answered}
+		a := checkedReply{slot: &c.slots[c.answered%int64(len(c.slots))], number: c.answered}
 		n, err := c.check(&a)
 		if err != nil {
 			return err
@@ -147,7 +147,7 @@ func (c *conn) judge(now int64, timeout time.Duration, take func(*conn, judged))
 
 // overdue returns an error if the oldest request has waited too long.
 func (c *conn) overdue(now int64, timeout time.Duration) error {
-	if c.underWay() == 0 {
+	if c.inFlight() == 0 {
 		return nil
 	}
 	if waited := now - c.slots[c.answered%int64(len(c.slots))].sent; waited > int64(timeout) {
@@ -162,7 +162,7 @@ func tooLate(waited int64) error {
 
 // check compares the answer at the front of what has come with the one that is
 // expected, and returns how many bytes it takes, 0 while it is not whole.
-func (c *conn) check(a *judged) (int, error) {
+func (c *conn) check(a *checkedReply) (int, error) {
 	if a.slot.tag != netproto.TagLookup {
 		want := c.done
 		if a.slot.tag == netproto.TagPing {
@@ -182,14 +182,14 @@ func (c *conn) check(a *judged) (int, error) {
 }
 
 // compare sees whether a hit is the right one.
-func (a *judged) compare(hit uint32) {
+func (a *checkedReply) compare(hit uint32) {
 	if hit != a.slot.expect {
 		a.problem, a.low = fmt.Sprintf("%d tokens", hit), hit < a.slot.expect
 	}
 }
 
 // inspect is check for what is not of the usual form.
-func (c *conn) inspect(a *judged) (int, error) {
+func (c *conn) inspect(a *checkedReply) (int, error) {
 	frames, n, err := netproto.ParseMessage(c.in, netproto.Limits{MaxMessage: replySize}, c.frames[:0])
 	c.frames = frames
 	if errors.Is(err, netproto.ErrShort) {
@@ -234,7 +234,7 @@ func (p *Problem) Error() string {
 }
 
 // describe words what is wrong with an answer.
-func (a judged) describe(c *conn, o Options) *Problem {
+func (a checkedReply) describe(c *conn, o Options) *Problem {
 	s := a.slot
 	p := &Problem{Connect: o.Connect, Connection: c.number, Request: a.number + 1, Got: a.problem, Refused: a.refused}
 	switch s.tag {

@@ -27,8 +27,8 @@ func TestJudgeLate(t *testing.T) {
 		c := asked()
 		c.in = netproto.AppendHit(c.buffer[:0], nil, 48)
 		now := 1000 + int64(time.Second) + late
-		err := c.judge(now, time.Second, func(*conn, judged) {})
-		require.Equal(t, c.overdue(now, time.Second) != nil, err != nil && c.underWay() > 0)
+		err := c.checkReplies(now, time.Second, func(*conn, checkedReply) {})
+		require.Equal(t, c.overdue(now, time.Second) != nil, err != nil && c.inFlight() > 0)
 		if late == 0 {
 			require.NoError(t, err)
 			continue
@@ -47,18 +47,18 @@ func TestJudgePieces(t *testing.T) {
 			c.slots[0].expect = expect
 			c.slots[1] = slot{tag: netproto.TagStore}
 			c.asked = 2
-			var got []judged
-			take := func(_ *conn, a judged) { got = append(got, a) }
+			var got []checkedReply
+			take := func(_ *conn, a checkedReply) { got = append(got, a) }
 			for _, b := range netproto.AppendDone(hit[:len(hit):len(hit)], nil, nil) {
 				c.in = append(c.buffer[:len(c.in)], b)
-				require.NoError(t, c.judge(2000, time.Second, take))
+				require.NoError(t, c.checkReplies(2000, time.Second, take))
 			}
 			require.Len(t, got, 2)
 			assert.Equal(t, expect != 48, got[0].problem != "")
 			assert.Empty(t, got[1].problem)
-			assert.Zero(t, c.underWay())
+			assert.Zero(t, c.inFlight())
 			c.in = append(c.buffer[:0], 0)
-			require.ErrorIs(t, c.judge(2000, time.Second, take), measure.ErrAnswer)
+			require.ErrorIs(t, c.checkReplies(2000, time.Second, take), measure.ErrAnswer)
 		}
 	}
 }

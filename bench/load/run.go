@@ -75,7 +75,7 @@ func (r *runner) clock() int64 { return int64(time.Since(r.epoch)) }
 
 // do does all of it.
 func (r *runner) do(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{r.prepare, r.connect, r.store, r.measure, r.part} {
+	for _, step := range []func(context.Context) error{r.prepare, r.connect, r.store, r.measure, r.verifyQuiet} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -294,8 +294,8 @@ func (r *runner) measureStep(rate float64) error {
 	return err
 }
 
-// part pings on every connection: nothing may come before the echo.
-func (r *runner) part(context.Context) error {
+// verifyQuiet pings on every connection: nothing may come before the echo.
+func (r *runner) verifyQuiet(context.Context) error {
 	request := netproto.AppendRequest(nil, nil, netproto.TagPing, wire.PingPayload)
 	for _, c := range r.conns {
 		c.begin(closing(request), -1)
@@ -304,7 +304,7 @@ func (r *runner) part(context.Context) error {
 }
 
 // problem counts a wrong or refused answer and tells of it.
-func (r *runner) problem(c *conn, a judged) {
+func (r *runner) problem(c *conn, a checkedReply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a.refused {

@@ -416,14 +416,14 @@ func TestRequestsDoNotAllocate(t *testing.T) {
 	l, err := newLookups(o, workload.Pool{BlockSize: 16})
 	require.NoError(t, err)
 	w := &worker{run: &runner{o: o}, stage: stage{end: 10}, tally: newTally(0)}
-	w.taking = w.take
+	w.recordFunc = w.record
 	one := newConn(0, o, wire.Socket{})
 	one.begin(l.mix(0), -1)
 	assert.Zero(t, testing.AllocsPerRun(1000, func() {
 		one.ask(1, 1, true)
 		one.vector = one.vector[:0]
 		one.in = netproto.AppendHit(one.buffer[:0], nil, one.slots[one.answered%4].expect)
-		if err := one.judge(5, patience, w.taking); err != nil {
+		if err := one.checkReplies(5, patience, w.recordFunc); err != nil {
 			t.Error(err)
 		}
 	}))

@@ -12,11 +12,11 @@ import (
 
 // tally is what one worker measured in one step, or all of them. Times are ns of the run.
 type tally struct {
-	from, to  int64
-	latency   *hdrhistogram.Histogram // of lookups, ns
-	requests  int64
-	unsent    int64 // that fell due and were not sent
-	leastWait int64 // of those and of the abandoned, ns; 0 without any
+	from, to int64
+	latency  *hdrhistogram.Histogram // of lookups, ns
+	requests int64
+	unsent   int64 // that fell due and were not sent
+	minWait  int64 // of those and of the abandoned, ns; 0 without any
 }
 
 // maxLatency is the longest latency told apart, in nanoseconds. Three digits up to
@@ -36,7 +36,7 @@ func (t *tally) took(ns int64) {
 // cut short: its latency would have been longer.
 func (t *tally) abandoned(start, now int64) {
 	t.took(now - start)
-	t.leastWait = leastOf(t.leastWait, now-start)
+	t.minWait = minSet(t.minWait, now-start)
 }
 
 // recordUnsent records a lookup that fell due so many ns ago and was never sent: its
@@ -44,11 +44,11 @@ func (t *tally) abandoned(start, now int64) {
 func (t *tally) recordUnsent(ns int64) {
 	t.took(ns)
 	t.unsent++
-	t.leastWait = leastOf(t.leastWait, max(ns, 1))
+	t.minWait = minSet(t.minWait, max(ns, 1))
 }
 
-// leastOf returns the lesser of two waits; 0 stands for none.
-func leastOf(a, b int64) int64 {
+// minSet returns the lesser of two waits; 0 stands for none.
+func minSet(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}
@@ -61,13 +61,13 @@ func (t *tally) add(other *tally) {
 	t.latency.Merge(other.latency)
 	t.requests += other.requests
 	t.unsent += other.unsent
-	t.leastWait = leastOf(t.leastWait, other.leastWait)
+	t.minWait = minSet(t.minWait, other.minWait)
 }
 
 // step sums up what was measured at a rate, of lookups of the given number of hashes.
 func (t *tally) step(rate float64, hashes int) Step {
 	s := Step{Rate: rate, Requests: t.requests}
-	s.Latency, s.Unsent, s.AtLeast = measure.LatencyOf(t.latency), t.unsent, measure.Micros(time.Duration(t.leastWait))
+	s.Latency, s.Unsent, s.AtLeast = measure.LatencyOf(t.latency), t.unsent, measure.Micros(time.Duration(t.minWait))
 	if t.to > t.from {
 		s.Seconds = seconds(t.to - t.from)
 		s.RequestsPerSecond = perSecond(t.requests, t.to-t.from)

@@ -35,26 +35,26 @@ const tick = 20 * time.Millisecond
 
 // worker serves some connections from one thread. Not safe for concurrent use.
 type worker struct {
-	number int
-	run    *runner
-	conns  []*conn
-	poller *wire.Poller        // nil: the only connection blocks
-	taking func(*conn, judged) // w.take, made once
+	number     int
+	run        *runner
+	conns      []*conn
+	poller     *wire.Poller              // nil: the only connection blocks
+	recordFunc func(*conn, checkedReply) // w.record, made once
 
-	stage    stage
-	now      int64
-	looked   int64  // when all connections were last looked at
-	underWay int    // requests
-	able     int    // connections that may still ask
-	arrivals int64  // that fell due
-	tally    *tally // of a stage that measures
+	stage       stage
+	now         int64
+	lastCheck   int64  // when all connections were last looked at
+	inFlight    int    // requests
+	numSendable int    // connections that may still ask
+	arrivals    int64  // that fell due
+	tally       *tally // of a stage that measures
 }
 
 // newWorker returns a worker of these connections, which watches them unless the
 // only one blocks. The caller closes it.
 func newWorker(number int, r *runner, conns []*conn) (*worker, error) {
 	w := &worker{number: number, run: r, conns: conns}
-	w.taking = w.take
+	w.recordFunc = w.record
 	if conns[0].socket.Waits() {
 		return w, nil
 	}
@@ -88,16 +88,16 @@ func (w *worker) work(s stage) error {
 		}
 	}
 	for !w.run.stopped.Load() {
-		if err := w.arrive(); err != nil {
+		if err := w.addDue(); err != nil {
 			return err
 		}
-		if w.over() {
+		if w.finished() {
 			return nil
 		}
 		if err := w.serveReady(); err != nil {
 			return err
 		}
-		if err := w.look(); err != nil {
+		if err := w.checkTimeouts(); err != nil {
 			return err
 		}
 	}
@@ -106,13 +106,13 @@ func (w *worker) work(s stage) error {
 
 // begin takes up a stage.
 func (w *worker) begin(s stage) {
-	w.stage, w.arrivals, w.able = s, 0, 0
+	w.stage, w.arrivals, w.numSendable = s, 0, 0
 	w.now = w.run.clock()
-	w.looked = w.now
+	w.lastCheck = w.now
 	for _, c := range w.conns {
 		c.taken = 0
-		if c.able() {
-			w.able++
+		if c.canSend() {
+			w.numSendable++
 		}
 	}
 	w.tally = nil
@@ -124,21 +124,21 @@ func (w *worker) begin(s stage) {
 	}
 }
 
-// over tells whether nothing is left to do.
-func (w *worker) over() bool {
+// finished reports whether nothing is left to do.
+func (w *worker) finished() bool {
 	switch {
-	case w.underWay > 0:
+	case w.inFlight > 0:
 		return false
-	case w.now >= w.stage.end || w.able == 0:
+	case w.now >= w.stage.end || w.numSendable == 0:
 		return true
 	}
 	return w.stage.period == 0 // each connection was asked to go on, and none did
 }
 
-// arrive makes the requests that have fallen due in an open loop. Those that a
+// addDue makes the requests that have fallen due in an open loop. Those that a
 // connection has no room for wait there. What it does is bounded by the connections,
 // however many fall due: answers are to be read, too.
-func (w *worker) arrive() error {
+func (w *worker) addDue() error {
 	if w.stage.period == 0 {
 		return nil
 	}
@@ -224,10 +224,10 @@ func (w *worker) fill(i int) error {
 			c.taken++
 		}
 		if c.ask(start, w.now, start >= w.stage.begin) {
-			w.underWay++
+			w.inFlight++
 		}
-		if !c.able() {
-			w.able--
+		if !c.canSend() {
+			w.numSendable--
 		}
 	}
 	if !c.unsent() {
@@ -247,7 +247,7 @@ func (w *worker) fill(i int) error {
 // request falls due, and serves it.
 func (w *worker) serveReady() error {
 	switch {
-	case w.poller == nil && w.underWay > 0:
+	case w.poller == nil && w.inFlight > 0:
 		return w.serve(0)
 	case w.poller == nil: // an open loop
 		w.sleepUntilDue()
@@ -267,7 +267,7 @@ func (w *worker) serveReady() error {
 // patience is for how many ns the thread may sleep, unless an answer comes, and whether
 // that is to be kept to.
 func (w *worker) patience() (ns int64, precise bool) {
-	full := w.underWay == len(w.conns)*len(w.conns[0].slots) // nothing can be sent before an answer
+	full := w.inFlight == len(w.conns)*len(w.conns[0].slots) // nothing can be sent before an answer
 	if w.stage.period == 0 || full || w.now >= w.stage.end {
 		return int64(tick), false
 	}
@@ -284,7 +284,7 @@ const (
 
 // awake returns for how long before a request falls due the thread does not sleep.
 func (w *worker) awake() int64 {
-	if w.underWay > 0 {
+	if w.inFlight > 0 {
 		return awakeForAnswers
 	}
 	return awakeIdle
@@ -308,7 +308,7 @@ func (w *worker) serve(i int) error {
 	}
 	w.now = w.run.clock()
 	if err == nil {
-		err = c.judge(w.now, w.run.o.Timeout, w.taking)
+		err = c.checkReplies(w.now, w.run.o.Timeout, w.recordFunc)
 	}
 	if err != nil {
 		return w.failed(c, err)
@@ -316,12 +316,12 @@ func (w *worker) serve(i int) error {
 	return w.fill(i)
 }
 
-// look sees, once a tick, whether answers are overdue.
-func (w *worker) look() error {
-	if w.now-w.looked < int64(tick) {
+// checkTimeouts sees, once a tick, whether answers are overdue.
+func (w *worker) checkTimeouts() error {
+	if w.now-w.lastCheck < int64(tick) {
 		return nil
 	}
-	w.looked = w.now
+	w.lastCheck = w.now
 	for _, c := range w.conns {
 		if err := c.overdue(w.now, w.run.o.Timeout); err != nil {
 			return w.failed(c, err)
@@ -335,9 +335,9 @@ func (w *worker) failed(c *conn, err error) error {
 	return fmt.Errorf("request %d on connection %d to %s: %w", c.answered+1, c.number, w.run.o.Connect, err)
 }
 
-// take counts an answer.
-func (w *worker) take(c *conn, a judged) {
-	w.underWay--
+// record counts an answer.
+func (w *worker) record(c *conn, a checkedReply) {
+	w.inFlight--
 	s := a.slot
 	if a.problem != "" {
 		w.run.problem(c, a)

@@ -60,8 +60,8 @@ func TestUnsent(t *testing.T) {
 			assert.Equal(t, []int64{c.want, c.want}, []int64{full.unsent, full.latency.TotalCount()})
 			if c.want > 0 { // the last fell due when the last arrival of the five connections did
 				last := 1400*ms - (c.arrivals-1)*ms
-				assert.Equal(t, max(last, 1), full.leastWait)
-				assert.InDelta(t, full.leastWait, full.latency.Min(), 1e3)
+				assert.Equal(t, max(last, 1), full.minWait)
+				assert.InDelta(t, full.minWait, full.latency.Min(), 1e3)
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func TestWhatCounts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &worker{stage: stage{begin: 1000, end: c.end, period: c.period}, now: c.now, tally: newTally(1000)}
-			w.take(&conn{}, judged{slot: &slot{start: c.start, counts: c.start >= 1000}})
+			w.record(&conn{}, checkedReply{slot: &slot{start: c.start, counts: c.start >= 1000}})
 			assert.Equal(t, c.requests, w.tally.requests)
 			assert.Equal(t, c.latencies, w.tally.latency.TotalCount())
 			if c.latencies > 0 {
