@@ -210,11 +210,11 @@ func (a *applier) recordFresh(held []bool, front int) int {
 	b := &a.blocks
 	for i, was := range held {
 		hash := b.Hashes.At(i)
-		if was || a.copies.mayMiss(b.Group, &b.Tier, hash) {
+		if was || a.copies.isMaybeCached(b.Group, &b.Tier, hash) {
 			front = len(a.fresh)
 		}
 		if was {
-			a.copies.recordMissing(b.Group, &b.Tier, hash) // it may be a copy, which is not counted
+			a.copies.addMaybeCached(b.Group, &b.Tier, hash) // it may be a copy, which is not counted
 		}
 		a.fresh = append(a.fresh, !was)
 	}
@@ -254,7 +254,7 @@ func (a *applier) removeFront(e *Event, stored, front int) error {
 			continue
 		}
 		hash := e.Hashes.At(stored + i)
-		a.copies.recordMissing(e.Group, &e.Tier, hash)
+		a.copies.addMaybeCached(e.Group, &e.Tier, hash)
 		if err := a.gather(e, hash); err != nil {
 			return err
 		}

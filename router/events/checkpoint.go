@@ -36,7 +36,7 @@ func (t *tracker) checkpoint(name string) *Checkpoint {
 	t.countDropped()
 	c := &Checkpoint{
 		Name: name, NextSeq: t.next, Complete: t.stats.Complete, ExactCopies: t.exactCopies,
-		HasLast: t.hasLast, AnyNext: t.anyNext, Rank: t.rank, copies: t.copies.clone(),
+		HasLast: t.hasLast, AnyNext: t.acceptAnySeq, Rank: t.rank, copies: t.copies.clone(),
 	}
 	for i := range uint64(numRecent) { // from the oldest on, if no number is missing
 		if r := t.recent[(t.next+i)%numRecent]; r.valid {
@@ -59,7 +59,7 @@ func (t *tracker) resume(c *Checkpoint) error {
 		t.holder.Clear()
 	}
 	t.stats.Complete = c.Complete
-	t.hasLast, t.next, t.anyNext, t.rank = c.HasLast, c.NextSeq, c.AnyNext, c.Rank
+	t.hasLast, t.next, t.acceptAnySeq, t.rank = c.HasLast, c.NextSeq, c.AnyNext, c.Rank
 	for _, r := range c.Recent {
 		r.valid = true
 		t.recent[r.Seq%numRecent] = r

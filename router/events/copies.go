@@ -22,7 +22,7 @@ const (
 type copies struct {
 	groupTiers GroupTiers        // of all blocks, with copies or not
 	extra      map[string]uint32 // number of group and tier, and hash: copies beyond the first
-	// missing are blocks that the engine may cache though they are not held, see mayMiss.
+	// missing are blocks that the engine may cache though they are not held, see isMaybeCached.
 	missing map[string]struct{} // number of group and tier, and hash
 	missAny bool                // there was no memory for another one
 
@@ -108,9 +108,9 @@ func (c *copies) set(group int, tier *Tier, hash []byte, n uint32) (stays bool) 
 	return stays
 }
 
-// recordMissing records that the engine may cache a block that is not held or will not be: it has a copy that is
+// addMaybeCached records that the engine may cache a block that is not held or will not be: it has a copy that is
 // not counted, or was taken for one that is not cached. addGroupTier has recorded its group and tier.
-func (c *copies) recordMissing(group int, tier *Tier, hash []byte) {
+func (c *copies) addMaybeCached(group int, tier *Tier, hash []byte) {
 	groupTier, known := c.groupTiers.Find(group, tier)
 	if !known || c.missAny {
 		return
@@ -148,8 +148,8 @@ func (c *copies) drop(key []byte) {
 	}
 }
 
-// mayMiss reports whether the engine may cache a block that is not held. Once one could not be recorded, it may be any.
-func (c *copies) mayMiss(group int, tier *Tier, hash []byte) bool {
+// isMaybeCached reports whether the engine may cache a block that is not held. Once one could not be recorded, it may be any.
+func (c *copies) isMaybeCached(group int, tier *Tier, hash []byte) bool {
 	if c.missAny {
 		return true
 	}

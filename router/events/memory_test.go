@@ -189,7 +189,7 @@ func TestMemoryOfCopies(t *testing.T) {
 	fill := func(c *copies) {
 		for n := range uint64(1000) {
 			c.add(0, &gpu, binary.BigEndian.AppendUint64(nil, n))
-			c.recordMissing(0, &gpu, binary.BigEndian.AppendUint64(nil, n))
+			c.addMaybeCached(0, &gpu, binary.BigEndian.AppendUint64(nil, n))
 		}
 	}
 	one, other := newCopies(), newCopies()
@@ -199,7 +199,7 @@ func TestMemoryOfCopies(t *testing.T) {
 	require.EqualValues(t, copiesStep, other.taken)
 	require.EqualValues(t, (10+keyBytes)*(len(other.extra)+len(other.missing)), other.used)
 	require.LessOrEqual(t, other.used, other.taken)
-	require.True(t, other.mayMiss(0, &gpu, []byte("any")))
+	require.True(t, other.isMaybeCached(0, &gpu, []byte("any")))
 	for key := range other.extra {
 		require.True(t, other.remove(0, &gpu, []byte(key)[2:]))
 	}
@@ -208,7 +208,7 @@ func TestMemoryOfCopies(t *testing.T) {
 	restored := newCopies()
 	restored.restore(one)
 	require.Empty(t, restored.extra)
-	require.True(t, restored.mayMiss(0, &gpu, []byte("any")), "there was no memory for it")
+	require.True(t, restored.isMaybeCached(0, &gpu, []byte("any")), "there was no memory for it")
 	one.reset()
 	restored.restore(other)
 	require.Equal(t, other.missing, restored.missing)

@@ -89,10 +89,10 @@ type tracker struct {
 
 	// hasLast says that a batch was applied since the last restart or loss of the sequence. Its
 	// number is next-1.
-	hasLast bool
-	next    uint64
-	anyNext bool                   // any number may come next
-	recent  [numRecent]recentBatch // by number modulo numRecent
+	hasLast      bool
+	next         uint64
+	acceptAnySeq bool                   // any number may come next
+	recent       [numRecent]recentBatch // by number modulo numRecent
 
 	nextLive uint64 // after the live batches on this connection, 0 before the first
 
@@ -125,7 +125,7 @@ func newTracker(holder Holder, cfg *Config) *tracker {
 	stats := &Status{Name: cfg.Name, Endpoint: cfg.Endpoint, State: StateConnecting, Stale: true}
 	return &tracker{
 		applier: newApplier(holder, cfg, stats), hasReplay: cfg.Replay != "",
-		observe: cfg.Observe, checkHash: cfg.CheckFirst, anyNext: true, wantRank: cfg.Rank, rank: -1, publish: func(*Status) {},
+		observe: cfg.Observe, checkHash: cfg.CheckFirst, acceptAnySeq: true, wantRank: cfg.Rank, rank: -1, publish: func(*Status) {},
 	}
 }
 
@@ -196,7 +196,7 @@ func (t *tracker) dropAll(reason string) {
 
 // restartSequence drops what is known of the batches that were applied. The next may have any number.
 func (t *tracker) restartSequence() {
-	t.hasLast, t.anyNext, t.next, t.nextLive, t.rank = false, true, 0, 0, -1
+	t.hasLast, t.acceptAnySeq, t.next, t.nextLive, t.rank = false, true, 0, 0, -1
 	clear(t.recent[:])
 }
 
@@ -234,7 +234,7 @@ func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (needReplay
 			return true, nil
 		}
 	}
-	if seq > t.next && !t.anyNext {
+	if seq > t.next && !t.acceptAnySeq {
 		if !afterReplay {
 			t.stats.Gaps++
 		}
@@ -244,7 +244,7 @@ func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (needReplay
 		}
 		t.loseUpTo(seq)
 	}
-	if t.anyNext && seq > 0 {
+	if t.acceptAnySeq && seq > 0 {
 		t.reason = fmt.Sprintf("the first batch that came is %d", seq)
 	}
 	t.nextLive = max(t.nextLive, seq+1)
@@ -310,7 +310,7 @@ func (t *tracker) endReplay() error {
 			t.setStale(true)
 			return fmt.Errorf("%w: %s", errOtherPublisher, t.reason)
 		}
-		t.anyNext, t.stats.Complete = false, true // nothing was published yet
+		t.acceptAnySeq, t.stats.Complete = false, true // nothing was published yet
 	}
 	t.stats.State = StateLive
 	t.setStale(false)
@@ -327,7 +327,7 @@ func (t *tracker) apply(seq uint64, payload []byte) error {
 	if seq == 0 {
 		t.stats.Complete = true
 	}
-	t.hasLast, t.anyNext, t.next = true, false, seq+1
+	t.hasLast, t.acceptAnySeq, t.next = true, false, seq+1
 	t.recent[seq%numRecent] = recentBatch{Seq: seq, Hash: hashPayload(payload), valid: true}
 	batch, err := t.decode(payload)
 	if err == nil {

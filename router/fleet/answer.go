@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// ending is where the prefixes of some holders end in a medium, or allMedia: after n hashes.
-type ending struct {
+// prefixEnd is where the prefixes of some holders end in a medium, or allMedia: after n hashes.
+type prefixEnd struct {
 	bits   uint64
 	word   uint32
 	n      uint32
@@ -18,7 +18,7 @@ type ending struct {
 // end ends the prefixes of some holders in a medium, or allMedia, after n hashes.
 func (q *pass) end(word uint32, medium uint8, holders uint64, n uint32) {
 	if holders != 0 {
-		q.ends = append(q.ends, ending{holders, word, n, medium})
+		q.ends = append(q.ends, prefixEnd{holders, word, n, medium})
 	}
 }
 
@@ -76,7 +76,7 @@ func (q *Query) orderHolders() {
 	if n := len(q.fleet.holders); n > len(a.first) {
 		a.first, a.sorting = make([]uint32, n), make(bitmap, n/64+1)
 	}
-	slices.SortFunc(q.ends, func(a, b ending) int { return cmp.Compare(a.n, b.n) }) // they mostly are in order
+	slices.SortFunc(q.ends, func(a, b prefixEnd) int { return cmp.Compare(a.n, b.n) }) // they mostly are in order
 	for end := len(q.ends); end > 0 && q.ends[end-1].n > 0; {
 		n, from := q.ends[end-1].n, len(a.order)
 		for ; end > 0 && q.ends[end-1].n == n; end-- {
@@ -89,14 +89,14 @@ func (q *Query) orderHolders() {
 }
 
 // onlyMedium returns the medium of all prefixes, if they are the same in all media together; otherwise allMedia.
-func onlyMedium(ends []ending) uint8 {
+func onlyMedium(ends []prefixEnd) uint8 {
 	if len(ends) < 2 || len(ends)%2 != 0 {
 		return allMedia
 	}
 	only := ends[1].medium
 	for ; len(ends) > 0; ends = ends[2:] {
 		all := ends[0]
-		if all.medium != allMedia || ends[1] != (ending{all.bits, all.word, all.n, only}) {
+		if all.medium != allMedia || ends[1] != (prefixEnd{all.bits, all.word, all.n, only}) {
 			return allMedia
 		}
 	}
@@ -105,7 +105,7 @@ func onlyMedium(ends []ending) uint8 {
 
 // list adds the prefixes that end. Numbers that were retired during the query are left out, and of holders that were
 // stale all but what is predicted.
-func (q *Query) list(e *ending) {
+func (q *Query) list(e *prefixEnd) {
 	c, a := q.core, &q.answer
 	t, isPredicted, medium := &c.numbers, e.medium == allMedia+1, e.medium
 	if medium != allMedia {

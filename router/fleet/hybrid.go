@@ -16,10 +16,10 @@ type run struct {
 
 // hybridScan is the working memory of a query about several groups, or other than full attention.
 type hybridScan struct {
-	checked  *holderSet // the last set at a block of the full group
-	wantedTo int64      // hashes from here on cannot matter; -1: not known yet
-	first    []uint64   // holders by word that have some hash of the first block of the full group: a prefix may end in it
-	ends     []ending   // of the first group of full attention
+	checked  *holderSet  // the last set at a block of the full group
+	wantedTo int64       // hashes from here on cannot matter; -1: not known yet
+	first    []uint64    // holders by word that have some hash of the first block of the full group: a prefix may end in it
+	ends     []prefixEnd // of the first group of full attention
 	presence coordinator.Presence
 	scratch  coordinator.Scratch
 	media    [(maxMedia + 64) / 64]uint64 // bits of the media that the holder has, by number
@@ -83,7 +83,7 @@ func (q *pass) checkFull(set *holderSet) {
 		s.begun = true
 		for word := range s.words {
 			if s.seen[word] != 0 {
-				s.alive = append(s.alive, aliveWord{word, allMedia, s.seen[word]})
+				s.alive = append(s.alive, candidates{word, allMedia, s.seen[word]})
 			}
 			q.end(word, allMedia, q.hybrid.first[word]&^s.seen[word], n)
 		}

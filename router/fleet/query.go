@@ -34,7 +34,7 @@ type pass struct {
 	lastKnown bool // of Query
 
 	scan   scan
-	ends   []ending
+	ends   []prefixEnd
 	runs   []run // with a coordinator
 	hybrid hybridScan
 }
@@ -137,8 +137,8 @@ func (q *pass) scanLeading(blob []byte) {
 	}
 }
 
-// aliveWord are holders whose blocks are held so far in one medium, or in all together.
-type aliveWord struct {
+// candidates are the holders of one word whose blocks are held so far in one medium, or in all together.
+type candidates struct {
 	word   uint32
 	medium uint8
 	bits   uint64
@@ -146,7 +146,7 @@ type aliveWord struct {
 
 // scan is the working memory of a query about leading blocks.
 type scan struct {
-	alive []aliveWord
+	alive []candidates
 	begun bool
 	words uint32   // of the holders that there were when the query began
 	seen  []uint64 // by medium and word: what a set has; zeros between two uses
@@ -246,7 +246,7 @@ func (q *pass) beginAlive(set *holderSet) {
 		for _, medium := range [2]uint8{allMedia, q.core.tiers.mediumOf(p) + 1} {
 			seen := &s.seen[s.index(p.word, medium)]
 			if *seen != 0 {
-				s.alive = append(s.alive, aliveWord{p.word, medium, *seen})
+				s.alive = append(s.alive, candidates{p.word, medium, *seen})
 				*seen = 0 // another pair may have the same word
 			}
 		}
