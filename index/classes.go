@@ -28,10 +28,10 @@ const (
 	// keepIdle is how many classes of no entry are kept for those that store next: a
 	// rank that stores what others hold needs the same few again and again.
 	keepIdle = 256
-	// classShare and leastClassBytes are the part of the byte bound that classes may
+	// classShare and minClassBytes are the part of the byte bound that classes may
 	// take: a 64th, but at least 128 KiB.
-	classShare      = 64
-	leastClassBytes = 128 << 10
+	classShare    = 64
+	minClassBytes = 128 << 10
 	// bytesPerNumber is a pointer, a classUse and a place in the map and in idle.
 	bytesPerNumber = 8 + 8 + 32
 	// firstNumbers is how many numbers there is room for at first.
@@ -50,7 +50,7 @@ func newClasses(l *layout, budget int64) *classes {
 // all sets of its places need, and a batch beside them.
 func classBudget(maxBytes int64, places int, l *layout) int64 {
 	sets := int64(1) << min(places, 16)
-	return min(max(maxBytes/classShare, leastClassBytes), (sets+batchKeys)*(l.bytesPerClass()+2*bytesPerNumber))
+	return min(max(maxBytes/classShare, minClassBytes), (sets+batchKeys)*(l.bytesPerClass()+2*bytesPerNumber))
 }
 
 // bytesPerClass is a Coverage with its set and its counts, rounded up.

@@ -33,7 +33,7 @@ func (q *Query) explanation() (api.Explanation, error) {
 	if q.presence.NumHashes = 0; q.active {
 		q.endScans()
 	}
-	answer, ends, err := q.service.coord.Explain(&q.presence, &q.partly, q.numTokens)
+	answer, ends, err := q.service.coord.Explain(&q.presence, &q.presentOnSome, q.numTokens)
 	if err != nil {
 		return api.Explanation{}, err
 	}

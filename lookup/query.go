@@ -37,11 +37,11 @@ type Query struct {
 	scans    []groupScan
 	words    []*bufpool.Words // bitset of each group, nil outside a lookup
 
-	presence coordinator.Presence
-	partly   coordinator.Presence // blocks that some ranks hold; for explain
-	scratch  coordinator.Scratch
-	runs     [runsPerProbe]index.Run
-	_        cpu.CacheLinePad
+	presence      coordinator.Presence
+	presentOnSome coordinator.Presence // blocks that some ranks hold; for explain
+	scratch       coordinator.Scratch
+	runs          [runsPerProbe]index.Run
+	_             cpu.CacheLinePad
 }
 
 // groupScan is how far a query has looked up one group set.
@@ -68,7 +68,7 @@ func newQuery(s *Service) *Query {
 		q.scans[i].groupSet = &s.groupSets[i]
 	}
 	q.presence.Bits = padded[[]uint64](s.coord.NumGroups())
-	q.partly.Bits = padded[[]uint64](s.coord.NumGroups())
+	q.presentOnSome.Bits = padded[[]uint64](s.coord.NumGroups())
 	return q
 }
 
@@ -146,7 +146,7 @@ func (q *Query) growBits(scan *groupScan, positions int) {
 		}
 		q.presence.Bits[g] = q.words[g].W
 		if q.explain {
-			q.partly.Bits[g] = append(make([]uint64, 0, len(q.words[g].W)), q.partly.Bits[g]...)[:len(q.words[g].W)]
+			q.presentOnSome.Bits[g] = append(make([]uint64, 0, len(q.words[g].W)), q.presentOnSome.Bits[g]...)[:len(q.words[g].W)]
 		}
 	}
 }
@@ -223,7 +223,7 @@ func (q *Query) apply(scan *groupScan, run index.Run) {
 	q.growBits(scan, scan.position+run.N)
 	for _, g := range scan.groups {
 		if q.explain && run.Coverage != nil && run.Coverage.Counts[g] > 0 {
-			setBits(q.partly.Bits[g], scan.position, run.N)
+			setBits(q.presentOnSome.Bits[g], scan.position, run.N)
 			partly = partly || complete>>g&1 == 0
 		}
 		switch {
@@ -283,7 +283,7 @@ func (q *Query) IsLarge() bool {
 func (q *Query) clearBits() {
 	for g := range q.presence.Bits {
 		clear(q.presence.Bits[g])
-		clear(q.partly.Bits[g])
+		clear(q.presentOnSome.Bits[g])
 	}
 	for i := range q.scans {
 		q.scans[i].rankRuns = nil
@@ -383,7 +383,7 @@ func (q *Query) Release() {
 	}
 	clear(q.runs[:]) // they keep coverage in memory that a reset may have dropped
 	q.active, q.explain = false, false
-	clear(q.partly.Bits)
+	clear(q.presentOnSome.Bits)
 	q.service.queries.Put(q)
 }
 

@@ -39,7 +39,7 @@ func (r *remote) reset(ctx context.Context) error {
 		err = call.end(r.change(ctx, callReset, r.store.Reset))
 	}
 	if err != nil {
-		return fmt.Errorf("reset: %w", partly(false, err))
+		return fmt.Errorf("reset: %w", markPartlyDone(false, err))
 	}
 	return nil
 }
@@ -52,7 +52,7 @@ func (r *remote) changeKeys(ctx context.Context, kind callKind, at coordinator.G
 		return err
 	}
 	someDone, err := r.changeBatches(ctx, kind, at, hashes, change)
-	return partly(someDone, call.end(err))
+	return markPartlyDone(someDone, call.end(err))
 }
 
 // changeBatches is changeKeys without the breaker.
@@ -73,8 +73,8 @@ func (r *remote) changeBatches(ctx context.Context, kind callKind, at coordinato
 	}
 }
 
-// partly makes an error wrap api.ErrPartlyDone if a part of the change was done, as far as it is known.
-func partly(someDone bool, err error) error {
+// markPartlyDone makes an error wrap api.ErrPartlyDone if a part of the change was done, as far as it is known.
+func markPartlyDone(someDone bool, err error) error {
 	if err != nil && (someDone || errors.Is(err, backend.ErrPartlyDone)) {
 		return fmt.Errorf("%w: %w", api.ErrPartlyDone, err)
 	}

@@ -238,7 +238,7 @@ func (s *Service) change(ctx context.Context, at coordinator.GroupRank, keys coo
 	}
 	c := Change{service: s, place: place, evict: evict}
 	err = c.Add(keys.Bytes(), keys.HashLen())
-	return partly(c.Changed() > 0, err)
+	return markPartlyDone(c.Changed() > 0, err)
 }
 
 // checkKeys refuses keys that cannot be stored or evicted.

@@ -204,7 +204,7 @@ func (w *promptStore) mergeGroups() {
 		}
 		l.merged = slices.Clone(l.places)
 		for j := i + 1; j < len(w.groups); j++ {
-			if g := &w.groups[j]; g.leader == j && l.storesAs(g) {
+			if g := &w.groups[j]; g.leader == j && l.sameHashes(g) {
 				g.leader = i
 				l.merged = append(l.merged, g.places...)
 			}
@@ -212,8 +212,8 @@ func (w *promptStore) mergeGroups() {
 	}
 }
 
-// storesAs reports whether two groups store the same hashes.
-func (g *promptGroup) storesAs(other *promptGroup) bool {
+// sameHashes reports whether two groups store the same hashes.
+func (g *promptGroup) sameHashes(other *promptGroup) bool {
 	return g.stride == other.stride && g.chunks == other.chunks && len(g.places) > 0 && len(other.places) > 0 &&
 		len(g.states) == 0 && len(other.states) == 0
 }
@@ -305,7 +305,7 @@ func (w *promptStore) storeMemory(g *promptGroup) error {
 		}
 		return nil
 	}
-	return partly(w.anyStored, err)
+	return markPartlyDone(w.anyStored, err)
 }
 
 // storeRemote stores the keys at one place of a group after the other. A place that has failed is

@@ -32,7 +32,7 @@ const pingTTL = 2
 // SplitCommand returns the name and the data of a command with this body. It returns false if the
 // body is malformed.
 func SplitCommand(body []byte) (name, data []byte, ok bool) {
-	name, data, ok = cutShort(body)
+	name, data, ok = cutPrefixed(body)
 	return name, data, ok && len(name) > 0
 }
 
@@ -50,7 +50,7 @@ func AppendPong(dst, ping []byte) (pong []byte, ok bool) {
 // fails with ErrProperties, or with ErrSocketType, and returns the refused type.
 func CheckProperties(p []byte, peers ...string) (refused []byte, err error) {
 	for len(p) > 0 {
-		name, rest, ok := cutShort(p)
+		name, rest, ok := cutPrefixed(p)
 		if !ok || len(name) == 0 || len(rest) < 4 {
 			return nil, ErrProperties
 		}

@@ -26,8 +26,8 @@ func (r *Reader) handleHello(name, data []byte, h Handler) error {
 	if string(name) != commandHello {
 		return ErrHandshake
 	}
-	username, rest, ok := cutShort(data)
-	password, rest, ok2 := cutShort(rest)
+	username, rest, ok := cutPrefixed(data)
+	password, rest, ok2 := cutPrefixed(rest)
 	if !ok || !ok2 || len(rest) > 0 {
 		return ErrBadCommand
 	}
@@ -41,9 +41,9 @@ func (r *Reader) handleHello(name, data []byte, h Handler) error {
 	return nil
 }
 
-// cutShort returns the bytes after a length of one byte, and the rest after them. It returns false
+// cutPrefixed returns the bytes after a length of one byte, and the rest after them. It returns false
 // if there are fewer.
-func cutShort(b []byte) (value, rest []byte, ok bool) {
+func cutPrefixed(b []byte) (value, rest []byte, ok bool) {
 	if len(b) == 0 || len(b)-1 < int(b[0]) {
 		return nil, nil, false
 	}

@@ -147,7 +147,7 @@ func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, t *targ
 func examineStore(ctx context.Context, cfg *config.Config, prompt diagnosis.Prompt) (*diagnosis.Report, error) {
 	rules, err := coordinator.New(cfg.Pool)
 	if err != nil {
-		return nil, configError(cfg.Blame("pool", err))
+		return nil, configError(cfg.WithOrigin("pool", err))
 	}
 	store, err := openStore(cfg, slog.New(slog.DiscardHandler))
 	switch {

@@ -124,15 +124,15 @@ func memoryWarnings(cfg *config.Config, store *remoteStore, total int64) []strin
 	if len(parts) == 1 {
 		what = config.Size(largest).String()
 	}
-	return []string{cfg.Blame(path, fmt.Errorf("%s: more than the %dMiB of memory that this machine or container has; a bound above it protects from nothing, lower it",
+	return []string{cfg.WithOrigin(path, fmt.Errorf("%s: more than the %dMiB of memory that this machine or container has; a bound above it protects from nothing, lower it",
 		what, total>>20)).Error()}
 }
 
 // wholeMiB rounds bytes up.
 func wholeMiB(n int64) int64 { return (n + 1<<20 - 1) >> 20 << 20 }
 
-// leastGoMemory is the least soft limit of Go's memory, in bytes.
-const leastGoMemory = 64 << 20
+// minGoMemory is the least soft limit of Go's memory, in bytes.
+const minGoMemory = 64 << 20
 
 // limitGoMemory sets the soft limit of Go's memory in a container that has a limit, unless
 // GOMEMLIMIT does: to nine tenths, less the memory index, whose large pieces are not Go's. Without
@@ -142,7 +142,7 @@ func limitGoMemory(cfg *config.Config, store *remoteStore) {
 	if err != nil || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	debug.SetMemoryLimit(max(int64(limit)/10*9-indexMemory(cfg, store), leastGoMemory))
+	debug.SetMemoryLimit(max(int64(limit)/10*9-indexMemory(cfg, store), minGoMemory))
 }
 
 // machineMemory returns the bytes of memory that the process may use, by its container or the

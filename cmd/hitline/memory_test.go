@@ -95,5 +95,5 @@ func TestLimitGoMemory(t *testing.T) {
 	require.Equal(t, before, debug.SetMemoryLimit(-1), "the user has set it")
 	require.NoError(t, os.Unsetenv("GOMEMLIMIT"))
 	limitGoMemory(&cfg, nil) // of the container, if this test runs in one
-	require.GreaterOrEqual(t, debug.SetMemoryLimit(-1), int64(leastGoMemory))
+	require.GreaterOrEqual(t, debug.SetMemoryLimit(-1), int64(minGoMemory))
 }

@@ -33,16 +33,16 @@ func newPoolServices(cfg *config.Config, store *remoteStore, logger *slog.Logger
 	return p
 }
 
-// own returns the service of the server's own pool, nil if it has none.
-func (p *poolServices) own() (*lookup.Service, error) {
+// defaultPool returns the service of the server's own pool, nil if it has none.
+func (p *poolServices) defaultPool() (*lookup.Service, error) {
 	if !p.cfg.ServesPool() {
 		return nil, nil
 	}
 	return p.service("pool", p.cfg.WrittenPool())
 }
 
-// named returns the services of the pools that have names.
-func (p *poolServices) named() ([]server.ServedPool, error) {
+// namedPools returns the services of the pools that have names.
+func (p *poolServices) namedPools() ([]server.ServedPool, error) {
 	var pools []server.ServedPool
 	for _, name := range slices.Sorted(maps.Keys(p.cfg.Pools)) {
 		service, err := p.service("pools."+name, p.cfg.Pools[name])
@@ -67,9 +67,9 @@ func (p *poolServices) service(path string, pool coordinator.Pool) (*lookup.Serv
 	service, err := p.newService(pool)
 	switch {
 	case errors.Is(err, api.ErrConfig):
-		return nil, p.cfg.Blame("backend.memory", err)
+		return nil, p.cfg.WithOrigin("backend.memory", err)
 	case err != nil:
-		return nil, p.cfg.Blame(path, err)
+		return nil, p.cfg.WithOrigin(path, err)
 	}
 	return service, nil
 }

@@ -30,7 +30,7 @@ func (r *running) newRouter() (*router.Service, error) {
 	service, err := router.New(cfg)
 	if err != nil {
 		r.closeRouter()
-		return nil, r.cfg.Blame("router", err)
+		return nil, r.cfg.WithOrigin("router", err)
 	}
 	return service, nil
 }
@@ -102,7 +102,7 @@ func (r *running) startRouter(ctx context.Context, srv *server.Server) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("stopped before it was ready: %w", context.Cause(ctx))
 	case err != nil:
-		return startError(r.cfg.Blame("router.sources", err))
+		return startError(r.cfg.WithOrigin("router.sources", err))
 	}
 	for _, s := range cfg.Sources {
 		r.logger.Info("following KV events", "source", s.Name, "endpoint", s.Endpoint, "bind", s.Bind, "replay", s.Replay,
@@ -119,7 +119,7 @@ func (r *running) peerToken() (string, error) {
 	}
 	token, err := api.ReadTokenFile(path)
 	if err != nil {
-		return "", r.cfg.Blame("router.peer_token_file", err)
+		return "", r.cfg.WithOrigin("router.peer_token_file", err)
 	}
 	return token, nil
 }

@@ -30,7 +30,7 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 	r.routerSettings.Store(&read.Settings)
 	_, address, err := api.SplitAddress(read.Address)
 	if err != nil {
-		return nil, r.cfg.Blame("router.listen", err)
+		return nil, r.cfg.WithOrigin("router.listen", err)
 	}
 	bound, err := net.Listen("tcp", address)
 	if err != nil {

@@ -59,7 +59,7 @@ func hexKeys(hashes [][]byte) string {
 	return lines.String()
 }
 
-// The router follows the events of engines. The command, HTTP, metrics and the status page say who has what, and what the
+// The router follows the events of engines. The command, HTTP, metrics and /status say who has what, and what the
 // pool can load.
 func TestServeRouter(t *testing.T) {
 	engines := []*eventstest.Publisher{eventstest.New(t), eventstest.New(t), eventstest.New(t)}

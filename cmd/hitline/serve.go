@@ -148,13 +148,13 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 	cfg, store, logger := r.cfg, r.store, r.logger
 	rules, err := coordinator.New(cfg.Pool)
 	if err != nil {
-		return configError(cfg.Blame("pool", err))
+		return configError(cfg.WithOrigin("pool", err))
 	}
 	r.services = newPoolServices(cfg, store, logger)
-	if r.service, err = r.services.own(); err != nil {
+	if r.service, err = r.services.defaultPool(); err != nil {
 		return configError(err)
 	}
-	if r.named, err = r.services.named(); err != nil {
+	if r.named, err = r.services.namedPools(); err != nil {
 		return configError(err)
 	}
 	r.listeners = listenersOf(cfg)

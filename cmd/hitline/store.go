@@ -89,10 +89,10 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 	if cfg.ServesPool() {
 		rules, err := coordinator.New(cfg.Pool)
 		if err != nil {
-			return nil, cfg.Blame("pool", err)
+			return nil, cfg.WithOrigin("pool", err)
 		}
 		if prefix, err = redisPrefix(rules); err != nil {
-			return nil, cfg.Blame("pool.model_name", err)
+			return nil, cfg.WithOrigin("pool.model_name", err)
 		}
 	}
 	redis.DiscardDriverLog()
@@ -103,7 +103,7 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 		IOTimeout: max(time.Duration(c.Timeout), lookup.DefaultWriteTimeout),
 	})
 	if err != nil {
-		return nil, cfg.Blame("backend.redis", err)
+		return nil, cfg.WithOrigin("backend.redis", err)
 	}
 	return &remoteStore{
 		Backend:   b,
@@ -155,7 +155,7 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error)
 		Lease: time.Duration(c.Lease), Logger: logger,
 	})
 	if err != nil {
-		return nil, cfg.Blame("backend.mooncake", err)
+		return nil, cfg.WithOrigin("backend.mooncake", err)
 	}
 	s := &remoteStore{
 		Backend:   b,

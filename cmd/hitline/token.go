@@ -75,8 +75,8 @@ func digestOf(path string, stdin io.Reader) (string, error) {
 	switch {
 	case err != nil:
 		return "", configError(err)
-	case len(token) < access.LeastToken:
-		return "", configError(fmt.Errorf("the token has %d bytes, and a tokens file takes those of %d or more", len(token), access.LeastToken))
+	case len(token) < access.MinToken:
+		return "", configError(fmt.Errorf("the token has %d bytes, and a tokens file takes those of %d or more", len(token), access.MinToken))
 	}
 	// As in a tokens file: the line is more likely that of a wrong file.
 	if strings.ContainsFunc(token, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }) {

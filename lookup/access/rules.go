@@ -45,10 +45,10 @@ func (c *Credential) Expired(at time.Time) bool { return !c.Expires.IsZero() && 
 // DigestOf returns the digest of a token.
 func DigestOf(token []byte) [sha256.Size]byte { return sha256.Sum256(token) }
 
-// LeastToken is the length in bytes of the shortest token that NewRules should be given: one of
+// MinToken is the length in bytes of the shortest token that NewRules should be given: one of
 // 128 random bits has no less in any of the usual encodings. Rules cannot check it, as they have
 // digests alone.
-const LeastToken = 16
+const MinToken = 16
 
 // Rules say what the peers of a listener may do.
 type Rules struct {

@@ -232,11 +232,11 @@ func TestBlame(t *testing.T) {
 	c, err := Load(Source{File: write(t, "backend:\n  memory:\n    max_bytes: 5\n")})
 	require.NoError(t, err)
 	c.origins["backend.memory.max_bytes"] = origin{name: "f", line: 3, column: 16}
-	err = c.Blame("backend.memory", os.ErrInvalid)
+	err = c.WithOrigin("backend.memory", os.ErrInvalid)
 	require.ErrorIs(t, err, os.ErrInvalid)
 	c.origins["backend.memory"] = origin{name: "f", line: 2, column: 3}
-	assert.EqualError(t, c.Blame("backend.memory", os.ErrInvalid), "f:2:3: backend.memory: invalid argument")
-	assert.EqualError(t, c.Blame("pool", os.ErrInvalid), "default: pool: invalid argument")
+	assert.EqualError(t, c.WithOrigin("backend.memory", os.ErrInvalid), "f:2:3: backend.memory: invalid argument")
+	assert.EqualError(t, c.WithOrigin("pool", os.ErrInvalid), "default: pool: invalid argument")
 }
 
 // maxFuzzed bounds a text: the parser takes time in proportion to the square of some.

@@ -108,11 +108,11 @@ func (c *Config) wrong(path, format string, args ...any) error {
 	return &problem{at: c.origins.find(path), path: path, text: fmt.Sprintf(format, args...)}
 }
 
-// Blame gives an error of another package, which refused the values below section
+// WithOrigin adds to an error of another package, which refused the values below section
 // ("pool", "backend.memory"), the path and the origin of the field that it names, see
 // fielderror. Of several fields that is the first that was set, or else the nearest section around the first, unless that
 // one is missing.
-func (c *Config) Blame(section string, err error) error {
+func (c *Config) WithOrigin(section string, err error) error {
 	var e *fielderror.Error
 	if !errors.As(err, &e) {
 		return &problem{at: c.origins.find(section), path: section, text: err.Error(), err: err}

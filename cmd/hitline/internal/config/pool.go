@@ -37,7 +37,7 @@ func (c *Config) validPool(path string, pool coordinator.Pool) (coordinator.Pool
 	}
 	rules, err := coordinator.New(pool)
 	if err != nil {
-		return pool, c.Blame(path, err)
+		return pool, c.WithOrigin(path, err)
 	}
 	return rules.Pool(), nil
 }

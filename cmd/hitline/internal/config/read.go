@@ -112,7 +112,7 @@ func (r *reader) decode(dst reflect.Value, node ast.Node, path string) error {
 	case kind == reflect.Struct && isMapping:
 		return r.section(dst, fields, path)
 	case kind == reflect.Map && isMapping:
-		return r.named(dst, fields, path)
+		return r.readMap(dst, fields, path)
 	}
 	return r.wrongKind(node, dst.Type())
 }
@@ -153,8 +153,8 @@ func (r *reader) section(dst reflect.Value, fields ast.MapNode, path string) err
 	return nil
 }
 
-// named reads values by name, which replace those before.
-func (r *reader) named(dst reflect.Value, fields ast.MapNode, path string) error {
+// readMap reads values by name, which replace those before.
+func (r *reader) readMap(dst reflect.Value, fields ast.MapNode, path string) error {
 	dst.Set(reflect.MakeMap(dst.Type()))
 	for each := fields.MapRange(); each.Next(); {
 		name, err := r.fieldName(each.Key())

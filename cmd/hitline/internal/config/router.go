@@ -116,7 +116,7 @@ func (c *Config) checkRouterSources() error {
 	f := &c.Router
 	service, err := router.New(f.Config(c.poolRules))
 	if err != nil {
-		return c.Blame("router", err)
+		return c.WithOrigin("router", err)
 	}
 	names, holders, all := map[string]bool{}, map[string]bool{}, []router.Source{}
 	for i, s := range f.Sources {
@@ -155,7 +155,7 @@ func (c *Config) checkRouterSource(service *router.Service, s *router.Source, pa
 	}
 	s.SetDefaults()
 	if err := service.Check(*s); err != nil {
-		return c.Blame(path, err)
+		return c.WithOrigin(path, err)
 	}
 	if !slices.ContainsFunc(models, func(m RouterModel) bool { return m.Name == s.Model && m.Tenant == s.Tenant }) {
 		return c.wrong(path+".model", "there is no model %q of tenant %q; configure it under router.models", s.Model, s.Tenant)

@@ -137,8 +137,8 @@ func (t *tokensReader) digest(e *tokenEntry, path string) (digest [sha256.Size]b
 		return digest, nil
 	case strings.ContainsFunc(e.Token, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }):
 		return digest, t.wrong(at, "has white space or control characters")
-	case len(e.Token) < access.LeastToken || len(e.Token) > netproto.MaxToken:
-		return digest, t.wrong(at, "has %d bytes, must have %d to %d", len(e.Token), access.LeastToken, netproto.MaxToken)
+	case len(e.Token) < access.MinToken || len(e.Token) > netproto.MaxToken:
+		return digest, t.wrong(at, "has %d bytes, must have %d to %d", len(e.Token), access.MinToken, netproto.MaxToken)
 	}
 	return access.DigestOf([]byte(e.Token)), nil
 }
