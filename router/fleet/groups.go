@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/hitline/hitline/coordinator"
@@ -198,6 +199,9 @@ func (s groupSpec) merge(b *events.Blocks, hashSize int64) (groupSpec, error) {
 			return s, fmt.Errorf("is %.32q, but was %.32q", b.SpecKind, s.Kind)
 		}
 		s.Kind = b.SpecKind
+	}
+	if b.SlidingWindow > math.MaxInt32 {
+		return s, fmt.Errorf("has a window of %d tokens, at most %d are possible", b.SlidingWindow, math.MaxInt32)
 	}
 	if b.SlidingWindow > 0 {
 		if s.Window != 0 && s.Window != b.SlidingWindow {

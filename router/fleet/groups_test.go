@@ -36,6 +36,7 @@ func TestGroups(t *testing.T) {
 		"too large":                     {nil, []*events.Blocks{blocksOf(0, 2, 1<<21, "", 0)}, true},
 		"other kind":                    {nil, []*events.Blocks{blocksOf(0, 2, 16, "mamba", 0), blocksOf(0, 2, 16, "full_attention", 0)}, true},
 		"other window":                  {nil, []*events.Blocks{blocksOf(0, 2, 16, "sliding_window", 64), blocksOf(0, 2, 16, "sliding_window", 65)}, true},
+		"too large a window":            {nil, []*events.Blocks{blocksOf(0, 2, 16, "full_attention", 1<<31)}, true},
 		"part of a block":               {nil, []*events.Blocks{blocksOf(0, 2, 64, "", 0), blocksOf(0, 1, 16, "", 0), blocksOf(0, 1, 5, "", 0)}, false},
 		"parts first":                   {nil, []*events.Blocks{blocksOf(0, 1, 5, "", 0), blocksOf(0, 1, 16, "", 0), blocksOf(0, 2, 64, "", 0)}, false},
 		"parts first, then smaller":     {nil, []*events.Blocks{blocksOf(0, 1, 32, "", 0), blocksOf(0, 2, 16, "", 0)}, true},
