@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Texts in front of what the namespaces are hashed from.
+// Texts before what the namespaces are hashed from.
 const (
 	saltSeedTag         = "sglang-cache-salt-v1\x00"
 	storageNamespaceTag = "sglang-cache-namespace-v1"
@@ -49,8 +49,8 @@ type SGLangConfig struct {
 type SGLang struct {
 	pageSize  int
 	bigrams   bool
-	seed      []byte // in front of the first page, empty without a namespace
-	eventSeed []byte // hashed in front of short hashes for events, empty if they are not hashed again
+	seed      []byte // before the first page, empty without a namespace
+	eventSeed []byte // hashed before short hashes for events, empty if they are not hashed again
 	buf       []byte
 }
 
@@ -182,7 +182,7 @@ func appendToken(buf []byte, t int64, wide bool) []byte {
 	return binary.LittleEndian.AppendUint32(buf, uint32(t))
 }
 
-// FirstPrior returns a copy of the digest in front of the first page, nil without a namespace.
+// FirstPrior returns a copy of the digest before the first page, nil without a namespace.
 func (h *SGLang) FirstPrior() []byte { return bytes.Clone(h.seed) }
 
 // ShortHash returns the 64 bits by which events name a page; digest has 32 bytes. Events write them

@@ -29,7 +29,7 @@ type Group struct {
 	// IsEagleGroup marks a group of the draft model, which drops its last block. It is
 	// not part of the spec, and counts even without Pool.UseEagle.
 	IsEagleGroup bool `json:"is_eagle_group,omitempty" yaml:"is_eagle_group,omitempty"`
-	// ExtraRetainedTokens are kept beside a sliding window. From 0.33.0 on they are part
+	// ExtraRetainedTokens are kept with a sliding window. From 0.33.0 on they are part
 	// of the window. Before, they only make specs unequal.
 	ExtraRetainedTokens int `json:"extra_retained_tokens,omitempty" yaml:"extra_retained_tokens,omitempty"`
 	// RSWAWindow is for rswa only, and only makes specs unequal.

@@ -6,7 +6,7 @@ package coordinator
 // size does not depend on the prompt.
 type StoredChunks struct {
 	mask  Mask
-	first int64 // chunks in front of it are left out
+	first int64 // chunks before it are left out
 }
 
 // StoredChunks returns, for each store group, the chunks of the first numTokens tokens that are

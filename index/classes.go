@@ -47,7 +47,7 @@ func newClasses(l *layout, budget int64) *classes {
 }
 
 // classBudget returns how many bytes the classes of an index may take: no more than
-// all sets of its places need, and a batch beside them.
+// all sets of its places need, and a batch besides them.
 func classBudget(maxBytes int64, places int, l *layout) int64 {
 	sets := int64(1) << min(places, 16)
 	return min(max(maxBytes/classShare, minClassBytes), (sets+batchKeys)*(l.bytesPerClass()+2*bytesPerNumber))

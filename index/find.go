@@ -65,7 +65,7 @@ func (x *Index) findBatch(b *batch, k keyArray) {
 	}
 }
 
-// findPart looks for a part of the keys, after those in front of it, and returns their slots.
+// findPart looks for a part of the keys, after those before it, and returns their slots.
 // It works in stages, hashes, buckets, records, so that the cache misses of many keys overlap.
 func (x *Index) findPart(b *batch, k *keyArray, g int) []slot {
 	if g == 0 {

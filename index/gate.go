@@ -34,7 +34,7 @@ type gate struct {
 	issued atomic.Uint32 // stripes given out by pool
 }
 
-// cacheLine keeps what lies in front of it off the lines of what lies behind it: two lines of
+// cacheLine keeps what lies before it off the lines of what lies after it: two lines of
 // 64 bytes, as processors fetch them in pairs.
 type cacheLine [128]byte
 
@@ -121,7 +121,7 @@ func (g *gate) enterSlow(r *readerStripe) {
 }
 
 // Lock keeps readers out. closed is set by Swap: QEMU 7.2, which runs arm64 on x86-64, lets a Load pass
-// a Store in front of it, and a reader would be inside with the writer.
+// a Store before it, and a reader would be inside with the writer.
 func (g *gate) Lock() {
 	g.writer.Lock()
 	g.closed.Swap(true)

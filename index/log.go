@@ -39,7 +39,7 @@ type segment struct {
 	*segmentMeta
 }
 
-// segmentMeta are what is known of a segment beside its records.
+// segmentMeta are what is known of a segment besides its records.
 type segmentMeta struct {
 	// Readers see these. Of most of a log they look at nothing else, and it stays in the
 	// processor's cache.
@@ -60,7 +60,7 @@ type segmentMeta struct {
 	near     [2]int32            // the segments before and after it there, -1 for none
 }
 
-// slotBytes is what a slot takes beside its key: its class.
+// slotBytes is what a slot takes besides its key: its class.
 const slotBytes = 2
 
 // segmentHead is the size of a segment without its slots.

@@ -370,5 +370,5 @@ func (x *Index) End(c *Cursor) (clean bool) {
 // Drop abandons a lookup, as when its connection is cut. Nothing counts as used.
 func (c *Cursor) Drop() { c.found, c.next = c.found[:0], noSlot }
 
-// Held returns the bytes of memory that a Cursor holds beside itself.
+// Held returns the bytes of memory that a Cursor holds besides itself.
 func (c *Cursor) Held() int { return cap(c.found) * stretchBytes }

@@ -307,7 +307,7 @@ func (x *Index) allocate(b *storing, w *Writer, keys []byte, hashLen, room int) 
 func (b *storing) placed(i int) bool { return b.fresh[i] || b.from[i] != noSlot }
 
 // choosePlaced decides which keys get slots, the first room of those that are new or moved. It
-// makes room for them in the table, and cuts the batch in front of the first that finds none.
+// makes room for them in the table, and cuts the batch before the first that finds none.
 func (x *Index) choosePlaced(b *storing, w *Writer, room int) {
 	for i := 0; i < b.n; i++ { // which may shrink
 		if !b.fresh[i] {
@@ -333,7 +333,7 @@ func (x *Index) choosePlaced(b *storing, w *Writer, room int) {
 }
 
 // evictBehind evicts the last key of a batch that is there, if it comes behind key
-// i, and cuts the batch in front of it: of a chain longer than the index the
+// i, and cuts the batch before it: of a chain longer than the index the
 // beginning stays.
 func (x *Index) evictBehind(b *storing, i int) bool {
 	for j := b.n - 1; j > i; j-- {

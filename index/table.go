@@ -19,7 +19,7 @@ type table struct {
 	shift     uint    // 64 - depth
 
 	// The rest belongs to the writers.
-	leaves    []leaf // beside directory
+	leaves    []leaf // of the pages in directory
 	fresh     []page // of the newest slab, not used yet
 	spare     []*page
 	slabs     []*memory
@@ -97,7 +97,7 @@ func (b *bucket) remove(cell int) {
 
 type page struct{ buckets [pageBuckets]bucket }
 
-// leaf is what writers know of a page. There is one beside each pointer to the page.
+// leaf is what writers know of a page. There is one next to each pointer to the page.
 type leaf struct {
 	used uint16 // cells; kept in the first of the page's leaves
 	bits uint8  // the page has 1<<bits leaves

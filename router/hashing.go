@@ -75,7 +75,7 @@ type tokenHashes struct {
 	tokens  []int64
 	keys    *blockhash.ExtraKeys
 	at      int    // position of the next block
-	parent  []byte // digest in front of it
+	parent  []byte // digest before it
 }
 
 // begin prepares the hashes of the tokens of q for holders or, with storage, for the store. It fails with ErrNoHashing,

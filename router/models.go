@@ -292,7 +292,7 @@ func (s *Service) Models() []ModelStatus {
 	return list
 }
 
-// Keys beside the tenant's name in answers over HTTP, so no tenant may have them.
+// Keys besides the tenant's name in answers over HTTP, so no tenant may have them.
 const (
 	LoadableKey        = "loadable_tokens"
 	LoadableUnknownKey = "loadable_unknown"

@@ -63,7 +63,7 @@ type Config struct {
 	// never resolved.
 	Allow []string
 	// MaxPayload bounds a batch of events, in bytes; 0: events.DefaultMaxPayload. All sources together take
-	// events.MemoryBytes of it, beside events.SourceBytes each.
+	// events.MemoryBytes of it, besides events.SourceBytes each.
 	MaxPayload int
 	CPU        *cpushare.Share // that sources compute on; nil: all processors
 	Logger     *slog.Logger    // nil discards

@@ -17,10 +17,10 @@ const digestChunk = 128
 // Digest is what DigestSecret.Sum returns: 128 bits. Digests are compared by ==.
 type Digest struct{ Low, High uint64 }
 
-// Equal tells whether two digests are equal. The time it takes does not depend on their bits.
+// Equal reports whether two digests are equal. The time it takes does not depend on their bits.
 func (d Digest) Equal(other Digest) bool { return (d.Low^other.Low)|(d.High^other.High) == 0 }
 
-// DigestSecret is the random key of a keyed digest. It tells whether two messages of one
+// DigestSecret is the random key of a keyed digest. It reports whether two messages of one
 // length are equal without the bytes of both: different messages have one digest with
 // probability 2^-128. Sum may be called by several goroutines at a time.
 //

@@ -70,7 +70,7 @@ func (o Options) Validate() error {
 	return err
 }
 
-// wants tells whether a rival is to be measured.
+// wants reports whether a rival is to be measured.
 func (o Options) wants(name string) bool {
 	return len(o.Only) == 0 || name == Hitline || slices.Contains(o.Only, name)
 }

@@ -95,7 +95,7 @@ func (c *conn) send() error {
 	return err
 }
 
-// unsent tells whether the kernel has not taken all.
+// unsent reports whether the kernel has not taken all.
 func (c *conn) unsent() bool { return len(c.vector) > 0 }
 
 // receive reads once; nothing if nothing has come.

@@ -22,7 +22,7 @@ type stage struct {
 	workers  int     // that take arrivals in turn
 }
 
-// answeredWithin tells whether a request that is answered now counts, also if it was sent
+// answeredWithin reports whether a request that is answered now counts, also if it was sent
 // in the warm-up: such requests make up for those under way at the end. In a stage of a
 // number of requests only these count.
 func (s *stage) answeredWithin(now int64) bool {

@@ -10,7 +10,7 @@ import (
 )
 
 // Memory is what this process holds, in bytes: objects on the heap, and what is mapped
-// beside it. The latter is the process's anonymous memory that the Go runtime does not
+// outside it. The latter is the process's anonymous memory that the Go runtime does not
 // account for.
 type Memory struct {
 	heap     int64 // objects, those not yet collected too
@@ -19,7 +19,7 @@ type Memory struct {
 }
 
 // MemoryNow takes a reading without waiting for anything. The kernel is asked first, so
-// that what the runtime takes meanwhile does not count as mapped beside it.
+// that what the runtime takes meanwhile does not count as mapped outside it.
 func MemoryNow() Memory {
 	m := Memory{resident: residentAnonymous()}
 	samples := []metrics.Sample{

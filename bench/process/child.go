@@ -27,7 +27,7 @@ type Child struct {
 }
 
 // StartChild starts a program, which errors call by name, and waits until it is ready.
-// Options.Timeout is the longest wait for that and for a reply, beside the work of its request;
+// Options.Timeout is the longest wait for that and for a reply, besides the work of its request;
 // Ready has no meaning. The caller stops the program. An error wraps [measure.ErrLost], and has
 // the program's last line on standard error.
 func StartChild(ctx context.Context, name string, cmd *exec.Cmd, o Options) (*Child, error) {

@@ -27,7 +27,7 @@ type Options struct {
 	Hitline string // path of the hitline binary
 	Python  string // path of a Python that has pyzmq and mooncake
 
-	Timeout time.Duration                       // longest wait for a start or an answer, beside Cell
+	Timeout time.Duration                       // longest wait for a start or an answer, besides Cell
 	OnNote  func(text string)                   // called with each answer that differs
 	OnStep  func(phase string, done, total int) // called before the rows of each set of stored prompts
 }

@@ -21,7 +21,7 @@ const (
 	ZMTP Dialect = "zmtp"
 )
 
-// Envelope is what comes in front of every request, and of its reply: in ZMTP an empty
+// Envelope is what comes before every request, and of its reply: in ZMTP an empty
 // frame. The caller only reads it.
 func (d Dialect) Envelope() []byte {
 	if d == ZMTP {
@@ -58,7 +58,7 @@ func Hit(frames [][]byte) (tokens uint32, ok bool) {
 	return uint32(netproto.ParseInt(frames[0][:4])), true
 }
 
-// Refused tells whether a reply says "not served".
+// Refused reports whether a reply says "not served".
 func Refused(frames [][]byte) bool {
 	return len(frames[0]) == 1 && frames[0][0] == netproto.StatusFailed
 }
@@ -79,7 +79,7 @@ func Describe(frames [][]byte) string {
 // Clip returns the first 64 bytes of b, enough to tell what it is.
 func Clip(b []byte) []byte { return b[:min(len(b), 64)] }
 
-// StartsLike tells whether have can be the beginning of an answer that begins
+// StartsLike reports whether have can be the beginning of an answer that begins
 // with prefix.
 func StartsLike(have, prefix []byte) bool {
 	n := min(len(have), len(prefix))

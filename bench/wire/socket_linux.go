@@ -87,7 +87,7 @@ func (s Socket) block() error {
 	return nil
 }
 
-// Waits tells whether calls wait at all.
+// Waits reports whether calls wait at all.
 func (s Socket) Waits() bool { return s.flags == 0 }
 
 // Close closes the socket.
@@ -160,7 +160,7 @@ func (s Socket) WriteOnce(v []Vector) ([]Vector, error) {
 	}
 }
 
-// patient tells whether to call again after a signal; first is when the first one
+// patient reports whether to call again after a signal; first is when the first one
 // came. The socket's own timeout begins anew with each call, and the Go runtime
 // sends signals more often than that.
 func (s Socket) patient(first *time.Time) bool {

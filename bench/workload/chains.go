@@ -134,7 +134,7 @@ func (c *Chains) Lookup(n int) Lookup {
 	return l
 }
 
-// Hits tells whether a lookup hits its chain whole.
+// Hits reports whether a lookup hits its chain whole.
 func (c *Chains) Hits(l Lookup) bool { return l.Stored == c.o.Hashes }
 
 // Want returns the right answer to a lookup, in tokens.

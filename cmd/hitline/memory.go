@@ -25,7 +25,7 @@ const maxRequestMemory = 256 << 20
 
 // memoryAccount returns the account of what peers make the server hold. Its bound is
 // limits.max_memory. If that is 0, it is that of connections, over a store storeMemory; but at
-// most half of what the machine or the container has beside the memory index and what the router holds.
+// most half of what the machine or the container has besides the memory index and what the router holds.
 func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount {
 	if most := int64(cfg.Limits.MaxMemory); most > 0 {
 		return lookup.NewMemoryAccount(most)
@@ -41,7 +41,7 @@ func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount
 	return lookup.NewMemoryAccount(most)
 }
 
-// requestMemory returns the bound of what requests at router.listen hold in bytes, beside an account: five eighths as
+// requestMemory returns the bound of what requests at router.listen hold in bytes, besides an account: five eighths as
 // much, by default httpapi.DefaultMaxMemory.
 func requestMemory(account *lookup.MemoryAccount) int64 {
 	_, most, _ := account.Usage()

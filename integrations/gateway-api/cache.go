@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// entryBytes is what an entry of the cache takes beside its token ids.
+// entryBytes is what an entry of the cache takes besides its token ids.
 const entryBytes = 256
 
 // tokenCache keeps the token ids of the prompts that were asked for last. Safe for concurrent use.

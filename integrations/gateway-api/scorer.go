@@ -194,7 +194,7 @@ type holding struct {
 	Ranks  map[string]int `json:"DP"`
 }
 
-// decodeAnswer reads an answer of /query: the tenant's engines are under its name, beside other fields.
+// decodeAnswer reads an answer of /query: the tenant's engines are under its name, besides other fields.
 func decodeAnswer(reply []byte) (*answer, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(reply, &fields); err != nil {

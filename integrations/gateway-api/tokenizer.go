@@ -159,7 +159,7 @@ func tokenizeBody(request *scheduling.LLMRequestBody) ([]byte, error) {
 	return body, err
 }
 
-// addTemplateFields adds what an engine gives to the template of a chat beside chat_template_kwargs: /tokenize of vLLM
+// addTemplateFields adds what an engine gives to the template of a chat besides chat_template_kwargs: /tokenize of vLLM
 // takes it there alone.
 func addTemplateFields(fields map[string]any, payload scheduling.PayloadMap) {
 	given, _ := fields["chat_template_kwargs"].(map[string]any) // of the request, which goes on to the engine

@@ -1,4 +1,4 @@
-// Package ctxerr tells whether a context has ended, as sockets see it.
+// Package ctxerr reports whether a context has ended, as sockets see it.
 package ctxerr
 
 import (

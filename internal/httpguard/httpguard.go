@@ -17,7 +17,7 @@ import (
 type Guard struct {
 	// Local says that the listener is on loopback.
 	Local bool
-	// Hosts are names by which clients reach the listener, beside localhost and IP addresses. A listener on loopback,
+	// Hosts are names by which clients reach the listener, besides localhost and IP addresses. A listener on loopback,
 	// or with Hosts, takes requests for these alone: whoever asks for another name may be a page of a site whose name
 	// resolves to this machine (DNS rebinding).
 	Hosts []string

@@ -36,6 +36,6 @@ type PoolGroup struct {
 	BlockSize int              `json:"block_size"` // tokens
 	Stride    int              `json:"stride"`     // hashes in a block
 	Ranks     int              `json:"ranks"`      // that must hold a block
-	// KeyPrefix is the text in front of the @ and the hash in the keys of the first rank.
+	// KeyPrefix is the text before the @ and the hash in the keys of the first rank.
 	KeyPrefix string `json:"key_prefix"`
 }

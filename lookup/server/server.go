@@ -32,7 +32,7 @@ type Config struct {
 	Loops int
 	// Limits protect the server from its peers.
 	Limits Limits
-	// Pools are served beside the server's own pool, to connections that ask for them by name
+	// Pools are served besides the server's own pool, to connections that ask for them by name
 	// or by a description. Their names differ.
 	Pools []ServedPool
 	// AcceptPool, if set, returns the service of a pool that a client describes and that is

@@ -45,7 +45,7 @@ var errHolder = errors.New("events: a batch could not be applied")
 //     as those of vLLM's block pool do, and a parent. Without a parent it may be a full report of
 //     what is cached already, and does not count unless exactCopies is set. So is each block of a new chunk in CPU:
 //     one whose last block was not held.
-//   - A full report of a group with a sliding window or the like names blocks in front of the window
+//   - A full report of a group with a sliding window or the like names blocks before the window
 //     that the engine does not cache. They are not held, see mayBePartial.
 //   - A removal removes one copy, or says how many remain. If several groups or tiers may be meant, or with oneRemoval,
 //     it removes all.
@@ -162,7 +162,7 @@ func (a *applier) store(e *Event) error {
 		b.Parent = e.Hashes.At(from - 1)
 	}
 	a.fresh = a.fresh[:0]
-	front, stored := 0, from // how many of a.fresh are in front of the last block that was held, and the first of them
+	front, stored := 0, from // how many of a.fresh are before the last block that was held, and the first of them
 	for ; from < n; from += maxApply {
 		part := e.Hashes.Bytes()[from*hashLen : min(from+maxApply, n)*hashLen]
 		b.Hashes = coordinator.NewHashes(part, hashLen)
@@ -223,7 +223,7 @@ func (a *applier) recordFresh(held []bool, front int) int {
 
 // mayBePartial reports whether an event may be a full report of a group that caches a prefix only in
 // part, as one with a sliding window. Such a report names all blocks of the prefix. The engine caches
-// those from some block on, and none in front of it. So new blocks in front of one that was held, or
+// those from some block on, and none before it. So new blocks before one that was held, or
 // that may be missing here, are removed again. A source that is not complete may hold none of them: of
 // its events only the window is stored. Blocks that the engine did compute may be missing then.
 func (a *applier) mayBePartial(e *Event) bool {

@@ -10,7 +10,7 @@ const (
 	// maxCopied bounds the blocks whose copies are counted, as Memory does for all sources. The copies of further
 	// blocks are not counted, so the first removal removes them: that is too little, never too much.
 	maxCopied = 1 << 18
-	// keyBytes is what a key of a map takes beside its bytes.
+	// keyBytes is what a key of a map takes besides its bytes.
 	keyBytes = 64
 	// copiesStep is how much memory copies take at a time.
 	copiesStep = 16 << 10

@@ -288,7 +288,7 @@ func (d *Decoder) growHashes(hashes []byte, n int, b []byte) ([]byte, error) {
 	return slices.Grow(hashes, more), nil
 }
 
-// readParent reads the hash in front of the first block, which may be nil.
+// readParent reads the hash before the first block, which may be nil.
 func (d *Decoder) readParent(b []byte) ([]byte, error) {
 	if msgp.IsNil(b) {
 		return b[1:], nil

@@ -28,7 +28,7 @@ type Event struct {
 // hasBlocks reports whether the event is about certain blocks.
 func (e *Event) hasBlocks() bool { return e.Kind == KindStored || e.Kind == KindRemoved }
 
-// Batch is what a payload has beside its events.
+// Batch is what a payload has besides its events.
 type Batch struct {
 	Time float64 // seconds since 1970, the publisher's clock
 	Rank int     // data-parallel rank, -1 if absent

@@ -15,7 +15,7 @@ const (
 	logRepeat = 10 * time.Minute
 )
 
-// withoutPackages removes the names of packages that are in front of errors: people read these texts.
+// withoutPackages removes the names of packages that are before errors: people read these texts.
 var withoutPackages = strings.NewReplacer("events: ", "", "zmtp: ", "", "fleet: ", "")
 
 // sourceLog logs the state of a source when it is another than the one that was logged last. Not safe for

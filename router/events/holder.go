@@ -17,7 +17,7 @@ type Tier struct {
 type Blocks struct {
 	Group int  // KV cache group. NoGroup: Remove then removes them from all groups
 	Tier  Tier // without a Medium, Remove removes them from all tiers
-	// Parent is the hash in front of the first block, empty at the root or if it is unknown.
+	// Parent is the hash before the first block, empty at the root or if it is unknown.
 	Parent []byte
 	// Hashes are the block hashes, 1 to 64 bytes each. Integers become 8 bytes, big-endian,
 	// whether the engine sends them with or without a sign.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What the sources of a router make it hold, beside what their Holders have.
+// What the sources of a router make it hold, besides what their Holders have.
 const (
 	// SourceBytes is what a source takes at most by itself, in bytes: the buffers of its connection and of a replay, the
 	// hashes of a batch of 64 KiB, names, and the texts of its configuration.

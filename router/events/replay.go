@@ -25,7 +25,7 @@ var (
 const (
 	// endOfReplay is the sequence number of the message that ends an answer.
 	endOfReplay = ^uint64(0)
-	// maxEnvelope is what a message may have beside its payload: the topic and the sequence
+	// maxEnvelope is what a message may have besides its payload: the topic and the sequence
 	// number. A topic is a few words.
 	maxEnvelope = 4 << 10
 )

@@ -31,7 +31,7 @@ type setEntry struct {
 
 const (
 	setChunkLen = 256
-	// setBytes is the memory of a set beside its pairs and the intern map, estimated high: the object and the slice
+	// setBytes is the memory of a set besides its pairs and the intern map, estimated high: the object and the slice
 	// (48 and up to 24 for rounding), the entry (16).
 	setBytes = 88
 	// internBytes is that of an entry of the intern map when the map has just grown. It never shrinks.

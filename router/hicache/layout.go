@@ -15,7 +15,7 @@ import (
 // Bounds of a layout. A page of SGLang 0.5.23 has at most some twenty objects.
 const (
 	maxSuffixes = 64
-	maxAffixes  = 512 // bytes of a key beside its hash
+	maxAffixes  = 512 // bytes of a key besides its hash
 	maxKeys     = 4096
 )
 

@@ -41,7 +41,7 @@ func wrongField(name, format string, args ...any) error {
 	return fmt.Errorf("%w: %w", router.ErrField, fielderror.New([]string{name}, format, args...))
 }
 
-// packages are the names of packages in front of what an error of theirs says. What follows may be the client's.
+// packages are the names of packages before what an error of theirs says. What follows may be the client's.
 var packages = regexp.MustCompile(`^((?:not JSON|field \S+): )?(?:(?:router|fleet|events|zmtp|blockhash|coordinator|lookup|index|jsontext|json): )+`)
 
 // messageOf returns what an error says to people: field NAME: what is wrong with it; what to do. Nothing of Go is in it.

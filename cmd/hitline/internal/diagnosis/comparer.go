@@ -23,7 +23,7 @@ func newComparer(rules *coordinator.Coordinator) *comparer {
 	return &comparer{rules, pool}
 }
 
-// poolName returns what the keys of a pool begin with, in front of their ranks.
+// poolName returns what the keys of a pool begin with, before their ranks.
 func poolName(rules *coordinator.Coordinator) string {
 	prefix := rules.KeyPrefix(0, coordinator.Rank{})
 	return prefix[:strings.LastIndex(prefix, "@tp_rank:")]
