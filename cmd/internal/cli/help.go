@@ -69,6 +69,15 @@ func Prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true // Program prints them
 	root.SetFlagErrorFunc(suggestFlag)
 	root.SetUsageFunc(printUsage)
+	root.InitDefaultHelpCmd()
+	if help, _, err := root.Find([]string{"help"}); err == nil && help != root {
+		help.Args = func(_ *cobra.Command, args []string) error {
+			if found, _, _ := root.Find(args); found != root {
+				return nil
+			}
+			return refuseUnknown(root, args)
+		}
+	}
 }
 
 // printUsage prints what help has below the text of a command. It is for cobra.Command.SetUsageFunc.

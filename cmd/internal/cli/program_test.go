@@ -142,6 +142,7 @@ func TestWrongCommandLine(t *testing.T) {
 		{"mesure", `unknown command "mesure"; did you mean measure?`, "prog"},
 		{"xyzzy", `unknown command "xyzzy"; one of completion, measure, version`, "prog"},
 		{"mesure --json", `unknown command "mesure"; did you mean measure?`, "prog"},
+		{"help mesure", `unknown command "mesure"; did you mean measure?`, "prog help"},
 		{"--vresion", "unknown flag: --vresion; did you mean --version?", "prog"},
 		{"measure now", `unexpected argument "now"`, "prog measure"},
 		{"measure", "--out is required", "prog measure"},
