@@ -51,7 +51,7 @@ func TestSoakStores(t *testing.T) {
 // soakBackend is a store that can be broken.
 type soakBackend interface {
 	config() string
-	put(t *testing.T, c *client.Client, prefix coordinator.Hashes)
+	put(t *testing.T, c *client.Client, prefix coordinator.Hashes) error
 	kill()
 	start(t *testing.T) // empty, after kill
 	signal(s syscall.Signal)
@@ -63,10 +63,10 @@ func (r *soakRedis) config() string {
 	return "{redis: {url: 'redis://" + r.server.Addr + "', timeout: 5s}}"
 }
 
-func (r *soakRedis) put(t *testing.T, c *client.Client, prefix coordinator.Hashes) {
+func (r *soakRedis) put(t *testing.T, c *client.Client, prefix coordinator.Hashes) error {
 	ctx, cancel := context.WithTimeout(t.Context(), storetest.Timeout)
 	defer cancel()
-	require.NoError(t, c.Store(ctx, coordinator.GroupRank{}, prefix))
+	return c.Store(ctx, coordinator.GroupRank{}, prefix)
 }
 
 func (r *soakRedis) kill()                   { r.server.Stop() }
@@ -84,12 +84,13 @@ func (m *soakMooncake) config() string {
 	return "{mooncake: {masters: ['" + m.master.RPC + "'], allow_reset: true, timeout: 5s}}"
 }
 
-func (m *soakMooncake) put(_ *testing.T, _ *client.Client, prefix coordinator.Hashes) {
+func (m *soakMooncake) put(_ *testing.T, _ *client.Client, prefix coordinator.Hashes) error {
 	keys := make([]string, 0, prefix.Len())
 	for _, hash := range prefix.All() {
 		keys = append(keys, "m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@"+hex.EncodeToString(hash))
 	}
 	m.node.Put(keys...)
+	return nil
 }
 
 func (m *soakMooncake) kill() {
@@ -225,7 +226,7 @@ func (s *soakTest) grow() {
 	for range soakChains / 3 {
 		c := s.chains[s.rng.IntN(len(s.chains))]
 		more := min(c.stored+1+s.rng.IntN(40), soakLength)
-		s.store.put(s.T, s.client, c.first(more))
+		require.NoError(s, s.store.put(s.T, s.client, c.first(more)))
 		c.stored = more
 	}
 }
@@ -247,7 +248,9 @@ func (s *soakTest) recover() {
 // answersAll stores some, and returns which lookup of all chains is not exact.
 func (s *soakTest) answersAll() error {
 	if s.chains[0].stored == 0 {
-		s.store.put(s.T, s.client, s.chains[0].first(1))
+		if err := s.store.put(s.T, s.client, s.chains[0].first(1)); err != nil {
+			return err
+		}
 		s.chains[0].stored = 1
 	}
 	for _, c := range s.chains {
