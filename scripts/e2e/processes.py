@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ENGINE = os.path.join(HERE, "engine")  # what runs in the engines' processes
 ROOT = os.path.dirname(os.path.dirname(HERE))
 HITLINE = os.path.join(ROOT, "bin", "hitline")
-STORETEST = os.path.join(ROOT, "internal", "storetest")  # what records an engine's KV events
+EVENTS = os.path.join(ROOT, "router", "events", "testdata")  # what records an engine's KV events
 
 START_TIMEOUT = 30  # seconds for a master or hitline to answer
 ENGINE_START_TIMEOUT = 240  # seconds
