@@ -289,10 +289,10 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full
 
 // A variable that nobody reads is misspelt: hitbench would ask the default server.
 func TestUnknownVariable(t *testing.T) {
-	t.Setenv("HITLINE_ADRESS", "127.0.0.1:1")
+	t.Setenv("HITLINE_ADDRESSES", "127.0.0.1:1")
 	for _, args := range [][]string{{"replay", "--trace", excerpt}, {"version"}} {
 		got := runWith(t.Context(), &fakeServer{}, args...)
 		assert.Equal(t, exitUsage, got.code)
-		assert.Equal(t, "hitbench: HITLINE_ADRESS: no such variable; did you mean HITLINE_ADDRESS?\n", got.stderr)
+		assert.Equal(t, "hitbench: HITLINE_ADDRESSES: no such variable; did you mean HITLINE_ADDRESS?\n", got.stderr)
 	}
 }

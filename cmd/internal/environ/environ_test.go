@@ -16,7 +16,7 @@ func TestCheck(t *testing.T) {
 		"HITLINE_LISTEN=tcp://127.0.0.1:1":     "",
 		"HITLINE_BACKEND_REDIS_URL=redis://x":  "",
 		"HITLIN=x":                             "",
-		"HITLINE_ADRESS=x":                     "HITLINE_ADRESS: no such variable; did you mean HITLINE_ADDRESS?",
+		"HITLINE_ADDRESSES=x":                  "HITLINE_ADDRESSES: no such variable; did you mean HITLINE_ADDRESS?",
 		"HITLINE_LISTENER=x":                   "HITLINE_LISTENER: no such variable",
 		"HITLINE_ZZZZZZZZZZZZZZZZZZZZ=":        "HITLINE_ZZZZZZZZZZZZZZZZZZZZ: no such variable",
 		"HITLINE_TOKENFILE=/etc/engines.token": "HITLINE_TOKENFILE: no such variable; did you mean HITLINE_TOKEN_FILE?",
