@@ -55,48 +55,46 @@ func (i ignoresContext) Reset(context.Context) error { return i.keyStore.Reset(c
 func TestRemoteLateBackendIsCutOff(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
 	hashes := coordinator.NewHashes(keys, 32)
-	for _, singleCall := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			open := make(chan struct{})
-			s, err := NewService(ServiceConfig{
-				Pool: blocks16.Pool, Backend: ignoresContext{stuckStore(open)},
-				Remote: RemoteConfig{SingleCall: singleCall, Timeout: 100 * time.Millisecond, WriteTimeout: 10 * time.Second},
-			})
-			require.NoError(t, err)
-			begun := time.Now()
-			hit, err := s.Lookup(t.Context(), 128, hashes)
-			require.NoError(t, err)
-			assert.Zero(t, hit.Tokens)
-			assert.Equal(t, 100*time.Millisecond+returnGrace, time.Since(begun))
-			stat := s.Stat()
-			assert.EqualValues(t, 1, stat.BackendTimeouts)
-			assert.EqualValues(t, 1, stat.Lookups)
-			assert.Zero(t, stat.HitTokens)
-
-			_, err = s.Explain(t.Context(), 128, hashes)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			begun = time.Now()
-			require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)), context.DeadlineExceeded)
-			assert.Equal(t, 10*time.Second+returnGrace, time.Since(begun))
-			for _, change := range []error{s.Reset(t.Context()), s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32))} { // which the store, once it returns, could undo
-				require.ErrorIs(t, change, errAbandoned)
-			}
-			assert.EqualValues(t, 5, s.Stat().BackendTimeouts)
-			assert.EqualValues(t, 2, s.remote.reads.abandoned.Load())
-			assert.EqualValues(t, 1, s.remote.changes.abandoned.Load())
-
-			close(open)
-			synctest.Wait()
-			assert.Zero(t, s.remote.reads.abandoned.Load(), "they have returned")
-			assert.Zero(t, s.remote.changes.abandoned.Load())
-			require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-			assert.Zero(t, s.Stat().HitTokens, "and nobody took the answers")
-			time.Sleep(2 * time.Second) // the breaker's pause
-			hit, err = s.Lookup(t.Context(), 128, hashes)
-			require.NoError(t, err)
-			assert.EqualValues(t, 128, hit.Tokens)
+	synctest.Test(t, func(t *testing.T) {
+		open := make(chan struct{})
+		s, err := NewService(ServiceConfig{
+			Pool: blocks16.Pool, Backend: ignoresContext{stuckStore(open)},
+			Remote: RemoteConfig{Timeout: 100 * time.Millisecond, WriteTimeout: 10 * time.Second},
 		})
-	}
+		require.NoError(t, err)
+		begun := time.Now()
+		hit, err := s.Lookup(t.Context(), 128, hashes)
+		require.NoError(t, err)
+		assert.Zero(t, hit.Tokens)
+		assert.Equal(t, 100*time.Millisecond+returnGrace, time.Since(begun))
+		stat := s.Stat()
+		assert.EqualValues(t, 1, stat.BackendTimeouts)
+		assert.EqualValues(t, 1, stat.Lookups)
+		assert.Zero(t, stat.HitTokens)
+
+		_, err = s.Explain(t.Context(), 128, hashes)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		begun = time.Now()
+		require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)), context.DeadlineExceeded)
+		assert.Equal(t, 10*time.Second+returnGrace, time.Since(begun))
+		for _, change := range []error{s.Reset(t.Context()), s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32))} { // which the store, once it returns, could undo
+			require.ErrorIs(t, change, errAbandoned)
+		}
+		assert.EqualValues(t, 5, s.Stat().BackendTimeouts)
+		assert.EqualValues(t, 2, s.remote.reads.abandoned.Load())
+		assert.EqualValues(t, 1, s.remote.changes.abandoned.Load())
+
+		close(open)
+		synctest.Wait()
+		assert.Zero(t, s.remote.reads.abandoned.Load(), "they have returned")
+		assert.Zero(t, s.remote.changes.abandoned.Load())
+		require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+		assert.Zero(t, s.Stat().HitTokens, "and nobody took the answers")
+		time.Sleep(2 * time.Second) // the breaker's pause
+		hit, err = s.Lookup(t.Context(), 128, hashes)
+		require.NoError(t, err)
+		assert.EqualValues(t, 128, hit.Tokens)
+	})
 }
 
 // Calls that do not return are bounded, and keep the memory of their keys until they do.
@@ -198,7 +196,7 @@ func TestRemoteSmallRequestsPassLargeOnes(t *testing.T) {
 		}
 		s, err := NewService(ServiceConfig{
 			Pool: blocks16.Pool, Backend: store,
-			Remote: RemoteConfig{SingleCall: true, Timeout: time.Second, MaxKeyBytes: 1 << 20, BreakerFailures: 1 << 20},
+			Remote: RemoteConfig{Timeout: time.Second, MaxKeyBytes: 1 << 20, BreakerFailures: 1 << 20},
 		})
 		require.NoError(t, err)
 		var large sync.WaitGroup
@@ -210,7 +208,7 @@ func TestRemoteSmallRequestsPassLargeOnes(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		assert.EqualValues(t, 1, store.Calls.Load(), "one is asked, the others wait")
+		assert.EqualValues(t, 20+1, store.Calls.Load(), "each has had its first round; one has its second, the others wait")
 		for i := range 100 {
 			begun := time.Now()
 			hit, err := s.Lookup(t.Context(), 16*20, coordinator.NewHashes(lookuptest.Chain(string(rune('a'+i)), 20, 32), 32))

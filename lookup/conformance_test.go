@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,9 +97,8 @@ func (c *encodeCase) judge(s *Service) conformance.Verdict {
 	return conformance.Verdict{}
 }
 
-// conformWorker judges each case: asked of an external store by keys, by a service
-// whose backend is this store, asking all, and, where the store answers properly, by
-// one that gallops and by one whose index holds the same.
+// conformWorker judges each case: asked of an external store by keys, by a service whose backend is this
+// store, and, if the store answers properly, by one whose index holds the same.
 func conformWorker(t *testing.T, file, vllm string) {
 	conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict {
 		pool, err := poolOf(c, vllm)
@@ -121,9 +121,6 @@ func conformWorker(t *testing.T, file, vllm string) {
 			return v
 		}
 		if c.Store == "normal" {
-			if v := judgeGallop(c, pool); v != (conformance.Verdict{}) {
-				return v
-			}
 			return judgeService(c, pool)
 		}
 		return conformance.Verdict{}
@@ -189,8 +186,8 @@ func (s *scriptedStore) Exists(_ context.Context, keys backend.Keys) ([]int, err
 	return s.script.Exists(keys.Strings())
 }
 
-// judgeBackend asks a service over the store, with all hashes and with only those
-// that a request over the wire keeps.
+// judgeBackend asks a service over the store in rounds, with all hashes and with only those that a request
+// over the wire keeps. Only the answer is compared: the recorded keys are those of one call.
 func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.Verdict {
 	hashes := coordinator.NewHashes(c.Blob(), c.HashLen)
 	for _, kept := range []bool{false, true} {
@@ -198,7 +195,7 @@ func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 		if err != nil {
 			return conformance.Differs("store: %v", err)
 		}
-		s, err := NewService(ServiceConfig{Pool: pool, Backend: &scriptedStore{script: store}, Remote: RemoteConfig{Timeout: lookuptest.Patience, SingleCall: true}})
+		s, err := NewService(ServiceConfig{Pool: pool, Backend: &scriptedStore{script: store}, Remote: patient})
 		if err != nil {
 			return conformance.Differs("service over a backend: %v", err)
 		}
@@ -211,8 +208,9 @@ func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 			hashes = coordinator.NewHashes(hashes.Bytes()[:n*c.HashLen], c.HashLen)
 		}
 		hit, err := s.Lookup(context.Background(), c.TokenLen, hashes)
-		if v := c.Judge(store, hit.Tokens, pairsOf(hit.TailBoundaries), err, classOf(err)); v != (conformance.Verdict{}) {
-			return conformance.Differs("service over a backend (cut: %v): %s", kept, v.Differs)
+		way := fmt.Sprintf("service over a backend (cut: %v)", kept)
+		if v := judgeAnswer(c, way, hit, err); v != (conformance.Verdict{}) {
+			return v
 		}
 		if failed := s.Stat().BackendErrors; failed != int64(c.Expect.StoreCalls) && c.Store == "raises" {
 			return conformance.Differs("%d backend errors counted", failed)
@@ -221,26 +219,16 @@ func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 	return conformance.Verdict{}
 }
 
-// judgeGallop asks a service over the store in rounds. Only the answer is compared:
-// the recorded keys are those of one call.
-func judgeGallop(c *conformance.WorkerCase, pool coordinator.Pool) conformance.Verdict {
-	store, err := c.NewStore()
-	if err != nil {
-		return conformance.Differs("store: %v", err)
-	}
-	s, err := NewService(ServiceConfig{Pool: pool, Backend: &scriptedStore{script: store}, Remote: patient})
-	if err != nil {
-		return conformance.Differs("service over a backend: %v", err)
-	}
-	hit, err := s.Lookup(context.Background(), c.TokenLen, coordinator.NewHashes(c.Blob(), c.HashLen))
+// judgeAnswer compares an answer that was found in one way with the recording.
+func judgeAnswer(c *conformance.WorkerCase, way string, hit api.Hit, err error) conformance.Verdict {
 	if class := classOf(err); class != c.Expect.Error {
-		return conformance.Differs("galloping: error %q (%v), want %q", class, err, c.Expect.Error)
+		return conformance.Differs("%s: error %q (%v), want %q", way, class, err, c.Expect.Error)
 	}
 	if err == nil && hit.Tokens != c.Expect.HitLength {
-		return conformance.Differs("galloping: hit %d, want %d", hit.Tokens, c.Expect.HitLength)
+		return conformance.Differs("%s: hit %d, want %d", way, hit.Tokens, c.Expect.HitLength)
 	}
 	if tail := pairsOf(hit.TailBoundaries); err == nil && !slices.Equal(tail, c.Expect.TailKeyBoundaries) {
-		return conformance.Differs("galloping: tail boundaries %v, want %v", tail, c.Expect.TailKeyBoundaries)
+		return conformance.Differs("%s: tail boundaries %v, want %v", way, tail, c.Expect.TailKeyBoundaries)
 	}
 	return conformance.Verdict{}
 }
@@ -283,14 +271,8 @@ func judgeService(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 	hashes := coordinator.NewHashes(c.Blob(), c.HashLen)
 	for _, piece := range []int{hashes.Len(), 1, 3, 64} {
 		hit, err := lookupPieces(s, uint64(c.TokenLen), hashes, max(piece, 1))
-		if class := classOf(err); class != c.Expect.Error {
-			return conformance.Differs("service: error %q (%v), want %q, hashes in pieces of %d", class, err, c.Expect.Error, piece)
-		}
-		if err == nil && hit.Tokens != c.Expect.HitLength {
-			return conformance.Differs("service: hit %d, want %d, hashes in pieces of %d", hit.Tokens, c.Expect.HitLength, piece)
-		}
-		if tail := pairsOf(hit.TailBoundaries); err == nil && !slices.Equal(tail, c.Expect.TailKeyBoundaries) {
-			return conformance.Differs("service: tail boundaries %v, want %v, hashes in pieces of %d", tail, c.Expect.TailKeyBoundaries, piece)
+		if v := judgeAnswer(c, fmt.Sprintf("service, hashes in pieces of %d", piece), hit, err); v != (conformance.Verdict{}) {
+			return v
 		}
 	}
 	return conformance.Verdict{}

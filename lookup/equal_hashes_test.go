@@ -51,9 +51,8 @@ func newEqualHashes(t *testing.T, seed uint64, letters, numHashes int) *equalHas
 		return nil
 	}}
 	for name, cfg := range map[string]ServiceConfig{
-		"memory":  {Memory: index.Config{MaxBytes: index.MinMaxBytes}},
-		"gallop":  {Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience}},
-		"ask_all": {Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience, SingleCall: true}},
+		"memory": {Memory: index.Config{MaxBytes: index.MinMaxBytes}},
+		"store":  {Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience}},
 	} {
 		cfg.Pool = pool
 		s, err := NewService(cfg)
@@ -85,8 +84,8 @@ func (e *equalHashes) store(r *rand.Rand, letters int) {
 					continue
 				}
 				at := coordinator.GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP), PCPRank: uint16(rank.PCP)}
-				for _, name := range []string{"memory", "gallop"} { // ask_all has the store of gallop
-					require.NoError(e.t, e.services[name].Store(e.t.Context(), at, coordinator.NewHashes(letter(i), diffHashLen)))
+				for _, s := range e.services {
+					require.NoError(e.t, s.Store(e.t.Context(), at, coordinator.NewHashes(letter(i), diffHashLen)))
 				}
 			}
 		}

@@ -17,44 +17,42 @@ func TestKeysInAccount(t *testing.T) {
 	const blocks = 100
 	keys := lookuptest.Chain("a", blocks, 32)
 	hashes := coordinator.NewHashes(keys, 32)
-	for _, singleCall := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			account, open := NewMemoryAccount(4_000_000), make(chan struct{})
-			s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: ignoresContext{stuckStore(open)}, Remote: RemoteConfig{SingleCall: singleCall, Memory: account}})
+	synctest.Test(t, func(t *testing.T) {
+		account, open := NewMemoryAccount(4_000_000), make(chan struct{})
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: ignoresContext{stuckStore(open)}, Remote: RemoteConfig{Memory: account}})
+		require.NoError(t, err)
+		held := func() int64 {
+			bytes, _, _ := account.Usage()
+			return bytes
+		}
+		look := func(want int64) {
+			hit, err := s.Lookup(t.Context(), blocks*16, hashes)
 			require.NoError(t, err)
-			held := func() int64 {
-				bytes, _, _ := account.Usage()
-				return bytes
-			}
-			look := func(want int64) {
-				hit, err := s.Lookup(t.Context(), blocks*16, hashes)
-				require.NoError(t, err)
-				require.Equal(t, want, hit.Tokens)
-			}
+			require.Equal(t, want, hit.Tokens)
+		}
 
-			require.True(t, account.Reserve(3_999_999)) // by others
-			_, err = s.Lookup(t.Context(), blocks*16, hashes)
-			require.ErrorIs(t, err, ErrNoMemory)
-			_, err = s.Explain(t.Context(), blocks*16, hashes)
-			require.ErrorIs(t, err, ErrNoMemory)
-			stat := s.Stat()
-			require.EqualValues(t, 2, stat.BackendRejected)
-			require.Zero(t, stat.BackendErrors+stat.BackendTimeouts)
-			require.Zero(t, s.remote.rounds.Load())
-			require.EqualValues(t, 3_999_999, held())
-			account.Free(3_999_999)
+		require.True(t, account.Reserve(3_999_999)) // by others
+		_, err = s.Lookup(t.Context(), blocks*16, hashes)
+		require.ErrorIs(t, err, ErrNoMemory)
+		_, err = s.Explain(t.Context(), blocks*16, hashes)
+		require.ErrorIs(t, err, ErrNoMemory)
+		stat := s.Stat()
+		require.EqualValues(t, 2, stat.BackendRejected)
+		require.Zero(t, stat.BackendErrors+stat.BackendTimeouts)
+		require.Zero(t, s.remote.rounds.Load())
+		require.EqualValues(t, 3_999_999, held())
+		account.Free(3_999_999)
 
-			look(0) // it times out, and its call goes on
-			require.EqualValues(t, 1, s.Stat().BackendTimeouts)
-			require.Positive(t, held())
-			close(open)
-			synctest.Wait()
-			require.Zero(t, held())
-			look(blocks * 16)
-			require.Zero(t, held())
-			require.True(t, s.remote.keyMemory.small.TryAcquire(s.remote.cfg.MaxKeyBytes/4), "no key memory is lost")
-		})
-	}
+		look(0) // it times out, and its call goes on
+		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
+		require.Positive(t, held())
+		close(open)
+		synctest.Wait()
+		require.Zero(t, held())
+		look(blocks * 16)
+		require.Zero(t, held())
+		require.True(t, s.remote.keyMemory.small.TryAcquire(s.remote.cfg.MaxKeyBytes/4), "no key memory is lost")
+	})
 }
 
 // TestEstimateCoversAnswers checks that the memory of a call's keys has 8 bytes for each
@@ -89,8 +87,8 @@ func (s *sizedStore) Exists(keys *coordinator.Keys) ([]int, error) {
 func TestSmallRoundsHaveCPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lookuptest.KeyStore{}
-		pool := coordinator.Pool{ModelName: "m", TPSize: 8, NumKVHead: 8, HashBlockSize: 16}
-		s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{SingleCall: true}})
+		pool := coordinator.Pool{ModelName: "m", TPSize: 32, NumKVHead: 32, HashBlockSize: 16}
+		s, err := NewService(ServiceConfig{Pool: pool, Backend: store})
 		require.NoError(t, err)
 		look := func(blocks int) (asked int64) {
 			before := store.Calls.Load()

@@ -129,11 +129,7 @@ func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Ha
 	lease := r.lease(ctx, hashes.Len())
 	defer lease.end()
 	lease.probe = probe
-	lookup := r.service.coord.Gallop
-	if r.cfg.SingleCall && ctx.Err() == nil { // or no call is made, so build few keys
-		lookup = r.service.coord.Lookup
-	}
-	o.hit, o.err = lookup(numTokens, hashes, lease)
+	o.hit, o.err = r.service.coord.Gallop(numTokens, hashes, lease)
 	if lease.refused != nil {
 		o.err = lease.refused
 	}

@@ -5,10 +5,6 @@ import "time"
 // RemoteConfig configures how a service uses a backend that may be slow or fail. Numbers
 // and durations of 0 or below mean the defaults, but for Remember.
 type RemoteConfig struct {
-	// SingleCall makes a lookup ask for all keys in one call, as the reference does. Otherwise it asks in
-	// rounds, at most four, and stops when the answer can no longer change: see coordinator.Gallop. The answers
-	// are equal. Explain always makes a single call.
-	SingleCall bool
 	// Timeout bounds a lookup with all its rounds, from its last byte to its answer.
 	// Default 100 ms: a scheduler loses less by computing a prompt again than by waiting
 	// longer.

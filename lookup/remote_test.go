@@ -485,77 +485,70 @@ func TestRemoteManyKeys(t *testing.T) {
 	pool := coordinator.Pool{ModelName: "m", TPSize: 2}
 	keys := lookuptest.Chain("a", 2000, 2) // 2,000 hashes on two ranks, 112 bytes a key: 448,000
 	all, half := coordinator.NewHashes(keys, 2), coordinator.NewHashes(keys[:2000], 2)
-	for _, singleCall := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			store, open := &lookuptest.KeyStore{}, make(chan struct{})
-			store.Answer = func(answers []int) []int {
-				for i := range answers {
-					answers[i] = 1
-				}
-				return answers
+	synctest.Test(t, func(t *testing.T) {
+		store, open := &lookuptest.KeyStore{}, make(chan struct{})
+		store.Answer = func(answers []int) []int {
+			for i := range answers {
+				answers[i] = 1
 			}
-			store.Before = func(ctx context.Context, _ string, _ []string) error {
-				select {
-				case <-open:
-					return nil
-				case <-ctx.Done():
-					return ctx.Err()
-				}
+			return answers
+		}
+		store.Before = func(ctx context.Context, _ string, _ []string) error {
+			select {
+			case <-open:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
 			}
-			s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{SingleCall: singleCall, MaxKeyBytes: 640_000}})
+		}
+		s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{MaxKeyBytes: 640_000}})
+		require.NoError(t, err)
+		lookup := func(hashes coordinator.Hashes, want int64) {
+			hit, err := s.Lookup(t.Context(), int64(16*hashes.Len()), hashes)
 			require.NoError(t, err)
-			lookup := func(hashes coordinator.Hashes, want int64) {
-				hit, err := s.Lookup(t.Context(), int64(16*hashes.Len()), hashes)
+			require.Equal(t, want, hit.Tokens)
+		}
+		whole := func() {
+			require.True(t, s.remote.keyMemory.small.TryAcquire(160_000), "it is given back")
+			s.remote.keyMemory.small.Release(160_000)
+			require.True(t, s.remote.keyMemory.large.TryAcquire(480_000), "it is given back")
+			s.remote.keyMemory.large.Release(480_000)
+			require.Empty(t, s.remote.cpu)
+		}
+
+		_, err = s.Explain(t.Context(), 32000, all)
+		require.ErrorIs(t, err, ErrTooManyKeys)
+		require.EqualValues(t, 1, s.Stat().BackendRejected)
+		require.Zero(t, store.Calls.Load(), "no key was built")
+		whole()
+
+		var asks sync.WaitGroup // two have room at a time, the others when these are done
+		for range 5 {
+			asks.Go(func() {
+				e, err := s.Explain(t.Context(), 16000, half)
 				require.NoError(t, err)
-				require.Equal(t, want, hit.Tokens)
-			}
-			whole := func() {
-				require.True(t, s.remote.keyMemory.small.TryAcquire(160_000), "it is given back")
-				s.remote.keyMemory.small.Release(160_000)
-				require.True(t, s.remote.keyMemory.large.TryAcquire(480_000), "it is given back")
-				s.remote.keyMemory.large.Release(480_000)
-				require.Empty(t, s.remote.cpu)
-			}
+				require.EqualValues(t, 16000, e.HitTokens)
+			})
+		}
+		synctest.Wait()
+		require.EqualValues(t, 2, store.Calls.Load())
+		require.Empty(t, s.remote.cpu, "who waits for room does not keep others from a processor")
+		close(open)
+		asks.Wait()
+		lookup(half, 16000)
+		whole()
 
-			_, err = s.Explain(t.Context(), 32000, all)
-			require.ErrorIs(t, err, ErrTooManyKeys)
-			require.EqualValues(t, 1, s.Stat().BackendRejected)
-			if singleCall {
-				_, err = s.Lookup(t.Context(), 32000, all)
-				require.ErrorIs(t, err, ErrTooManyKeys)
-				require.EqualValues(t, 2, s.Stat().BackendRejected)
-			}
-			require.Zero(t, store.Calls.Load(), "no key was built")
-			whole()
-
-			var asks sync.WaitGroup // two have room at a time, the others when these are done
-			for range 5 {
-				asks.Go(func() {
-					e, err := s.Explain(t.Context(), 16000, half)
-					require.NoError(t, err)
-					require.EqualValues(t, 16000, e.HitTokens)
-				})
-			}
-			synctest.Wait()
-			require.EqualValues(t, 2, store.Calls.Load())
-			require.Empty(t, s.remote.cpu, "who waits for room does not keep others from a processor")
-			close(open)
-			asks.Wait()
-			lookup(half, 16000)
-			whole()
-
-			open = make(chan struct{}) // now all wait until it is too late
-			for range 5 {
-				asks.Go(func() {
-					_, err := s.Explain(t.Context(), 16000, half)
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-				})
-			}
-			asks.Wait()
-			require.EqualValues(t, 5, s.Stat().BackendTimeouts)
-			whole()
-		})
-	}
+		open = make(chan struct{}) // now all wait until it is too late
+		for range 5 {
+			asks.Go(func() {
+				_, err := s.Explain(t.Context(), 16000, half)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			})
+		}
+		asks.Wait()
+		require.EqualValues(t, 5, s.Stat().BackendTimeouts)
+		whole()
+	})
 }
 
 // TestRemoteChangesInPieces stores and evicts more keys than one call of a backend

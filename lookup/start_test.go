@@ -44,14 +44,12 @@ func judgeSeeded(t *testing.T, c *conformance.WorkerCase, pool coordinator.Pool)
 			return conformance.Differs("memory, %d hashes at a time: %s", piece, v)
 		}
 	}
-	for _, singleCall := range []bool{false, true} {
-		store := &lookuptest.KeyStore{Keys: content}
-		remote, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience, SingleCall: singleCall}})
-		require.NoError(t, err)
-		hit, err := remote.Lookup(t.Context(), c.TokenLen, hashes)
-		if v := judgeSeededHit(c, hit, err); v != "" {
-			return conformance.Differs("backend, single call %v: %s", singleCall, v)
-		}
+	store := &lookuptest.KeyStore{Keys: content}
+	remote, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience}})
+	require.NoError(t, err)
+	hit, err := remote.Lookup(t.Context(), c.TokenLen, hashes)
+	if v := judgeSeededHit(c, hit, err); v != "" {
+		return conformance.Differs("backend: %s", v)
 	}
 	return conformance.Verdict{}
 }

@@ -131,7 +131,7 @@ func checkFault(t *testing.T, reply faultyReply, first bool) {
 	c := newClient(t, Config{Masters: []string{f.addr}, DialTimeout: timeout})
 	service, err := lookup.NewService(lookup.ServiceConfig{
 		Pool: coordinator.Pool{ModelName: "m", HashBlockSize: 16}, Backend: c,
-		Remote: lookup.RemoteConfig{Timeout: timeout, SingleCall: true, BreakerFailures: 1 << 20, Remember: -1}})
+		Remote: lookup.RemoteConfig{Timeout: timeout, BreakerFailures: 1 << 20, Remember: -1}})
 	require.NoError(t, err)
 	hashes := coordinator.NewHashes(make([]byte, blocks*32), 32)
 	look := func() api.Hit {

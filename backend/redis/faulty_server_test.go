@@ -221,7 +221,7 @@ func checkFault(t *testing.T, s *faultyServer, scheme string, f fault) {
 	require.NoError(t, err)
 	b := testBackend(t, Config{URL: scheme + "://" + s.addr, KeyPrefix: PoolPrefix(coord), DialTimeout: timeout, IOTimeout: timeout})
 	service, err := lookup.NewService(lookup.ServiceConfig{
-		Pool: pool, Backend: b, Remote: lookup.RemoteConfig{Timeout: timeout, SingleCall: true, BreakerFailures: 1 << 20}})
+		Pool: pool, Backend: b, Remote: lookup.RemoteConfig{Timeout: timeout, BreakerFailures: 1 << 20}})
 	require.NoError(t, err)
 	look := func() api.Hit {
 		begun := time.Now()

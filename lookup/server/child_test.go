@@ -59,7 +59,7 @@ func (c childConfig) service() (*lookup.Service, error) {
 			return ctx.Err()
 		}
 	}}
-	return lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: lookup.RemoteConfig{Timeout: lookuptest.Patience, SingleCall: true}})
+	return lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: lookup.RemoteConfig{Timeout: lookuptest.Patience}})
 }
 
 const asChild = "HITLINE_TEST_CHILD"

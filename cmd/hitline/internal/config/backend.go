@@ -36,7 +36,6 @@ type Redis struct {
 	TTL      Duration `yaml:"ttl"`       // of a stored block; 0: for ever
 	PoolSize int      `yaml:"pool_size"` // connections to each server
 	Timeout  Duration `yaml:"timeout"`   // of a lookup
-	Strategy Strategy `yaml:"strategy"`
 }
 
 // Mooncake is a Mooncake store, which is only read.
@@ -48,17 +47,10 @@ type Mooncake struct {
 	AllowReset bool     `yaml:"allow_reset"` // a reset empties the store, for all engines
 	Lease      Duration `yaml:"lease"`       // of a found block; 0: what the leader states
 	Timeout    Duration `yaml:"timeout"`     // of a lookup
-	Strategy   Strategy `yaml:"strategy"`
-	Renew      Renew    `yaml:"renew"`    // of what lies before the start of lookups
-	Remember   Remember `yaml:"remember"` // for how long found blocks are not asked for again
-	Groups     bool     `yaml:"groups"`   // engines put blocks in groups, which the master leases together
+	Renew      Renew    `yaml:"renew"`       // of what lies before the start of lookups
+	Remember   Remember `yaml:"remember"`    // for how long found blocks are not asked for again
+	Groups     bool     `yaml:"groups"`      // engines put blocks in groups, which the master leases together
 }
-
-// Strategy is how a lookup asks a remote store: gallop or ask_all.
-type Strategy string
-
-// SingleCall reports whether s asks for everything at once.
-func (s Strategy) SingleCall() bool { return s == "ask_all" }
 
 // Renew is for which engines blocks are renewed: auto, always or never.
 type Renew string

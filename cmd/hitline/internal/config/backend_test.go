@@ -12,13 +12,12 @@ import (
 
 func TestBackends(t *testing.T) {
 	defaults := Default().Backend
-	c, err := Load(Source{File: write(t, "backend:\n  redis: {url: redis://h, ttl: 1m, pool_size: 3, timeout: 1s, strategy: ask_all}\n")})
+	c, err := Load(Source{File: write(t, "backend:\n  redis: {url: redis://h, ttl: 1m, pool_size: 3, timeout: 1s}\n")})
 	require.NoError(t, err)
 	want := defaults
 	want.chosen = "redis"
-	want.Redis = Redis{URL: "redis://h", TTL: 60e9, PoolSize: 3, Timeout: 1e9, Strategy: "ask_all"}
+	want.Redis = Redis{URL: "redis://h", TTL: 60e9, PoolSize: 3, Timeout: 1e9}
 	assert.Equal(t, want, c.Backend)
-	assert.True(t, c.Backend.Redis.Strategy.SingleCall())
 
 	c, err = Load(Source{File: write(t, "backend:\n  mooncake:\n    masters: [a:1, 'b:2']\n    tenant: t\n    allow_reset: true\n    renew: never\n    remember: 2s\n    groups: true\n")})
 	require.NoError(t, err)
@@ -27,7 +26,6 @@ func TestBackends(t *testing.T) {
 	want.Mooncake.Masters, want.Mooncake.Tenant, want.Mooncake.AllowReset, want.Mooncake.Renew = []string{"a:1", "b:2"}, "t", true, "never"
 	want.Mooncake.Remember, want.Mooncake.Groups = 2e9, true
 	assert.Equal(t, want, c.Backend)
-	assert.False(t, c.Backend.Mooncake.Strategy.SingleCall())
 	assert.Equal(t, []lookup.Renewal{lookup.RenewNever, lookup.RenewAlways, lookup.RenewAuto}, []lookup.Renewal{c.Backend.Mooncake.Renew.Lookup(), Renew("always").Lookup(), defaults.Mooncake.Renew.Lookup()})
 	assert.Equal(t, []time.Duration{2 * time.Second, 0, -1}, []time.Duration{c.Backend.Mooncake.Remember.Lookup(), defaults.Mooncake.Remember.Lookup(), Remember(0).Lookup()})
 }
@@ -75,7 +73,7 @@ func TestBackendYAML(t *testing.T) {
 	for _, text := range []string{
 		"backend: {memory: {max_entries: 3}}\n",
 		"backend: {redis: {url: 'rediss://h:1/2?skip_verify=true&server_name=x', ttl: 90s}}\n",
-		"backend: {redis: {url: 'unix:///run/a:b@c', strategy: ask_all}}\n",
+		"backend: {redis: {url: 'unix:///run/a:b@c'}}\n",
 		"backend: {mooncake: {masters: ['127.0.0.1:50051', '[::1]:1', h:1], tenant: 'a: b', conns: 2, timeout: 5ms}}\n",
 	} {
 		c, err := Load(Source{File: write(t, text)})

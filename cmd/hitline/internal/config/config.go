@@ -61,8 +61,8 @@ func Default() Config {
 		IPCMode: Mode(server.DefaultIPCMode),
 		Backend: Backend{
 			Memory:   Memory{MaxBytes: 1 << 30},
-			Redis:    Redis{PoolSize: 40, Timeout: Duration(100 * time.Millisecond), Strategy: "gallop"},
-			Mooncake: Mooncake{Admin: []string{}, Tenant: "default", Conns: 8, Timeout: Duration(100 * time.Millisecond), Strategy: "gallop", Renew: "auto", Remember: RememberAuto},
+			Redis:    Redis{PoolSize: 40, Timeout: Duration(100 * time.Millisecond)},
+			Mooncake: Mooncake{Admin: []string{}, Tenant: "default", Conns: 8, Timeout: Duration(100 * time.Millisecond), Renew: "auto", Remember: RememberAuto},
 			chosen:   "memory",
 		},
 		Router: defaultRouter(),

@@ -144,7 +144,6 @@ var reference = []section{
 		{"ttl", anything, "", "how long a block stays after its latest store; 0: until it is evicted"},
 		{"pool_size", between(1, 65536), "", "connections to each server"},
 		{"timeout", from(minTimeout), "", "of a lookup, which then hits 0"},
-		{"strategy", oneOf("gallop", "ask_all"), "", "ask in at most four rounds, or for all in one"},
 	}},
 	{"backend.mooncake", "", []setting{
 		{"masters", anything, "required", "RPC addresses of all masters, `host:port`; or `MOONCAKE_CONFIG_PATH` names Mooncake's own file"},
@@ -154,7 +153,6 @@ var reference = []section{
 		{"allow_reset", anything, "", "a client's `reset` empties the store for all engines"},
 		{"lease", orFrom(minTimeout), "", "how long a found block is safe; 0: what the leader states"},
 		{"timeout", from(minTimeout), "", "of a lookup, which then hits 0"},
-		{"strategy", oneOf("gallop", "ask_all"), "", "as of `redis`; `ask_all` leases all stored blocks"},
 		{"remember", orFrom(minTimeout), "", "how long a found block is not asked for again; `auto`, the most: half of the lease"},
 		{"groups", anything, "", "`enable_group_semantics` of vLLM's connector"},
 		{"renew", oneOf("auto", "always", "never"), "", "lease blocks before a lookup's start anew: `auto` for engines that only load"},
