@@ -18,8 +18,8 @@ import (
 type Agreement string
 
 const (
-	// HashesUnchecked: no event had the first block of a prompt with its tokens yet, one alone had and differs, or the model
-	// has no Hash.
+	// HashesUnchecked: since the engine has begun, or cleared what it held, no event had the first block of a prompt with
+	// its tokens, or one alone had and differs, or the model has no Hash.
 	HashesUnchecked Agreement = "unchecked"
 	HashesAgree     Agreement = "agree"
 	// HashesDiffer: the hashes of two different blocks were others. Tokens find nothing of this source.
@@ -34,8 +34,8 @@ const (
 	warnEvery  = time.Minute
 )
 
-// hashCheck compares the hashes of a source with those that the model's Hash makes. Its source calls check; others read
-// the result.
+// hashCheck compares the hashes of a source with those that the model's Hash makes. Its source calls check and reset; others
+// read the result.
 type hashCheck struct {
 	profile   Hashing
 	blockSize int
@@ -80,6 +80,14 @@ func (c *hashCheck) set(state Agreement, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.state, c.reason = state, reason
+}
+
+// reset makes the hashes unchecked: they may be those of another engine from now on.
+func (c *hashCheck) reset() {
+	c.wrong = nil
+	if state, _ := c.result(); state != HashesUnchecked {
+		c.set(HashesUnchecked, "")
+	}
 }
 
 // check compares the hash of a block with the model's. It returns false once no further block is needed. One block may differ

@@ -195,3 +195,28 @@ func TestHashesUnchecked(t *testing.T) {
 		})
 	}
 }
+
+// An engine that restarts, or clears all it holds, may hash otherwise than before: its hashes are unchecked until an event
+// shows it.
+func TestHashesAfterRestart(t *testing.T) {
+	vllm, other := Hashing{}, Hashing{Algorithm: "sha256_cbor"}
+	for name, begin := range map[string]func(*eventstest.Publisher) []map[string]any{
+		"restart": func(p *eventstest.Publisher) []map[string]any { p.Restart(); return nil },
+		"cleared": func(*eventstest.Publisher) []map[string]any { return []map[string]any{{"type": "AllBlocksCleared"}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newChecked(t, vllm)
+			p := c.follow("e")
+			require.Equal(t, HashesAgree, c.publish(p, "e", storedBy(t, vllm, 1)).Hashes)
+			require.Equal(t, HashesUnchecked, c.publish(p, "e", append(begin(p), storedBy(t, other, 2))...).Hashes)
+			var a Answer
+			require.NoError(t, c.Query(t.Context(), &Query{ModelKey: llama, Tokens: promptBlock(2)}, &a))
+			require.Equal(t, []Unsure{{ID: fleet.ID{Engine: "e"}, Hashes: HashesUnchecked}}, a.Unsure)
+			require.Equal(t, HashesDiffer, c.publish(p, "e", storedBy(t, other, 3)).Hashes)
+			st := c.publish(p, "e", append(begin(p), storedBy(t, other, 2))...)
+			require.Equal(t, HashesUnchecked, st.Hashes)
+			require.Empty(t, st.HashesReason)
+		})
+	}
+}

@@ -232,7 +232,7 @@ func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) erro
 	cfg.Resume, cfg.Logger, cfg.Changed = resume, s.log, a.model.changed
 	cfg.MaxPayload, cfg.Memory, cfg.CPU = s.cfg.MaxPayload, s.memory, s.cfg.CPU
 	if a.hashes = a.model.newHashCheck(s.log.With("source", a.Name, "model", a.Model, "tenant", a.Tenant)); a.hashes != nil {
-		cfg.CheckFirst = a.hashes.check
+		cfg.CheckFirst, cfg.Cleared = a.hashes.check, a.hashes.reset
 	}
 	a.follower, err = events.Follow(cfg, a.holder)
 	return err

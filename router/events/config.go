@@ -39,9 +39,12 @@ type Config struct {
 	// Holder count again once a replay has shown that the publisher is the same. If it is not, or
 	// without Replay, they are cleared. ExactCopies must be what it was. It is not changed.
 	Resume *Checkpoint
-	// CheckFirst, if set, is called with first blocks of prompts until it returns false, and again once blocks were
-	// lost or the publisher is another one. The block is borrowed until it returns.
+	// CheckFirst, if set, is called with first blocks of prompts until it returns false, and again after Cleared. The block
+	// is borrowed until it returns.
 	CheckFirst func(*FirstBlock) (more bool)
+	// Cleared, if set, is called before all blocks are dropped: the publisher may be another one, and hash otherwise. It
+	// must not block.
+	Cleared func()
 	// Changed, if set, is called after Status has another Stale or Complete. It must not block.
 	Changed func()
 	// Observe, if set, is called with each batch before it is applied, in that order, those of

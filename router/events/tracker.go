@@ -85,6 +85,7 @@ type tracker struct {
 
 	checkHash func(*FirstBlock) (more bool) // Config.CheckFirst, may be nil
 	checked   bool                          // it wants no more
+	cleared   func()                        // Config.Cleared, may be nil
 	first     FirstBlock                    // reused
 
 	// hasLast says that a batch was applied since the last restart or loss of the sequence. Its
@@ -125,7 +126,7 @@ func newTracker(holder Holder, cfg *Config) *tracker {
 	stats := &Status{Name: cfg.Name, Endpoint: cfg.Endpoint, State: StateConnecting, Stale: true}
 	return &tracker{
 		applier: newApplier(holder, cfg, stats), hasReplay: cfg.Replay != "",
-		observe: cfg.Observe, checkHash: cfg.CheckFirst, acceptAnySeq: true, wantRank: cfg.Rank, rank: -1, publish: func(*Status) {},
+		observe: cfg.Observe, checkHash: cfg.CheckFirst, cleared: cfg.Cleared, acceptAnySeq: true, wantRank: cfg.Rank, rank: -1, publish: func(*Status) {},
 	}
 }
 
@@ -191,7 +192,15 @@ func (t *tracker) dropAll(reason string) {
 	t.reason, t.stats.LastError, t.stats.Complete = reason, reason, false
 	t.publish(t.stats)
 	t.clear()
-	t.told, t.checked = t.stats.Dropped, false
+	t.told = t.stats.Dropped
+}
+
+// clear removes all blocks. First blocks are checked again.
+func (t *tracker) clear() {
+	if t.checked = false; t.cleared != nil {
+		t.cleared()
+	}
+	t.applier.clear()
 }
 
 // restartSequence drops what is known of the batches that were applied. The next may have any number.
