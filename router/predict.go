@@ -23,7 +23,7 @@ func (s *Service) Predict(ctx context.Context, key ModelKey, id fleet.ID, q *Que
 	}
 	defer sc.release()
 	m, hashes := sc.model, q.Hashes
-	if hashes.Len() == 0 && len(q.Tokens) > 0 {
+	if !q.byHashes() {
 		if s.unsureOf(m).refuses() {
 			return fmt.Errorf("%w: model %q", ErrHashesDiffer, m.cfg.Name)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/hitline/hitline/router/fleet"
 )
 
-// Query asks who holds most of a prompt: by Hashes, or by Tokens if there are none. All is borrowed.
+// Query asks who holds most of a prompt: by Hashes, or by Tokens if there are none and Tokens is not nil. All is borrowed.
 type Query struct {
 	ModelKey
 	Engine    string // "": all
@@ -31,7 +31,7 @@ type Query struct {
 	KVHints   bool // see Answer
 }
 
-func (q *Query) byHashes() bool { return q.Hashes.Len() > 0 || len(q.Tokens) == 0 }
+func (q *Query) byHashes() bool { return q.Hashes.Len() > 0 || q.Tokens == nil }
 
 // Answer is the answer to a Query. It is reused by the next one, and belongs to one goroutine at a time.
 type Answer struct {
@@ -122,7 +122,7 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	if err != nil {
 		return err
 	}
-	a.setUnsure(s.unsureOf(sc.model).list, q)
+	a.setUnsure(s.unsureOf(sc.model).list, q, sc.fleet)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 // Unsure is a holder that may have other blocks than an answer says, and why.
 type Unsure struct {
 	fleet.ID
+	Unknown bool // no source and no prediction names Query.Engine, so nothing is known of it. Rank is 0
 	// Stale: events may be missing. The holder counts for nothing but what is predicted, or with Query.LastKnown for what it
 	// had last.
 	Stale      bool
@@ -18,8 +19,11 @@ type Unsure struct {
 	Hashes Agreement
 }
 
-// Reasons appends why: stale, incomplete, unchecked or differ, as answers over HTTP have them.
+// Reasons appends why: unknown, stale, incomplete, unchecked or differ, as answers over HTTP have them.
 func (u *Unsure) Reasons(dst []string) []string {
+	if u.Unknown {
+		dst = append(dst, "unknown")
+	}
 	if u.Stale {
 		dst = append(dst, "stale")
 	}
@@ -86,7 +90,7 @@ func (s *Service) unsureOf(m *model) *unsureList {
 
 // setUnsure sets the holders that may have other blocks than the answer to q says. Call it after the blocks were read:
 // otherwise a source that becomes stale in between is left out.
-func (a *Answer) setUnsure(list []Unsure, q *Query) {
+func (a *Answer) setUnsure(list []Unsure, q *Query, f *fleet.Fleet) {
 	a.Unsure = a.Unsure[:0]
 	byHashes := q.byHashes()
 	for _, u := range list {
@@ -96,5 +100,8 @@ func (a *Answer) setUnsure(list []Unsure, q *Query) {
 		if (q.Engine == "" || q.Engine == u.Engine) && (u.Stale || u.Incomplete || u.Hashes != "") {
 			a.Unsure = append(a.Unsure, u)
 		}
+	}
+	if q.Engine != "" && len(a.Holders)+len(a.Unsure) == 0 && !f.HasEngine(q.Engine) {
+		a.Unsure = append(a.Unsure, Unsure{ID: fleet.ID{Engine: q.Engine}, Unknown: true})
 	}
 }

@@ -96,6 +96,14 @@ func (f *Fleet) Get(id ID) *Holder {
 	return nil
 }
 
+// HasEngine reports whether there is a holder of an engine.
+func (f *Fleet) HasEngine(engine string) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	at, _ := f.search(ID{Engine: engine})
+	return at < len(f.holders) && f.holders[at].id.Engine == engine
+}
+
 // HolderStatus is the state of one holder.
 type HolderStatus struct {
 	ID

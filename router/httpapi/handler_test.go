@@ -137,6 +137,9 @@ func TestAnswers(t *testing.T) {
 		{"/register", register("a", 3), `{"status": "registered successfully", "instance_id": "a"}`},
 		{"/query_by_hash", `{"seq_hashes": [1], "last_known": true}`, `{"default": {}, "unsure": {"a": ["incomplete", "stale"], "b": ["incomplete", "stale"]}}`},
 		{"/query", `{"token_ids": [1], "instance_id": "b"}`, `{"default": {}, "unsure": {"b": ["incomplete", "stale", "unchecked"]}}`},
+		{"/query", `{"token_ids": [], "instance_id": "b"}`, `{"default": {}, "unsure": {"b": ["incomplete", "stale", "unchecked"]}}`},
+		{"/query_by_hash", `{"seq_hashes": [1], "instance_id": "nobody"}`, `{"default": {}, "unsure": {"nobody": ["unknown"]}}`},
+		{"/query_by_hash", `{"seq_hashes": [1], "instance_id": "vllm-1"}`, `{"default": {}}`},
 		{"/unregister", `{"model": "llama", "instance_id": "a", "dp_rank": 1}`, `{"status": "unregistered successfully", "removed_instances": ["a|default|1"]}`},
 		{"/unregister", `{"model": "llama", "instance_id": "a"}`, `{"status": "unregistered successfully", "removed_instances": ["a|default|0", "a|default|3"]}`},
 	} {

@@ -127,7 +127,7 @@ type tokenIDs struct {
 // UnmarshalJSON implements json.Unmarshaler.
 func (t *tokenIDs) UnmarshalJSON(list []byte) error {
 	inside, n, err := elementsOf(list, maxTokens)
-	t.set, t.ids = string(list) != "null", slices.Grow(t.ids[:0], n)
+	t.set, t.ids = string(list) != "null", slices.Grow(t.ids[:0], max(n, 1)) // not nil
 	for i := range n {
 		var element []byte
 		element, inside, _ = bytes.Cut(inside, []byte(","))
@@ -265,7 +265,10 @@ func (p *prompt) toQuery() router.Query {
 	q := router.Query{
 		ModelKey: router.ModelKey{Tenant: cmp.Or(p.Tenant, router.DefaultTenant), Name: p.Model},
 		Engine:   p.Engine, BlockSize: int(p.BlockSize), Hashes: coordinator.NewHashes(list.bytes, list.hashLen),
-		Tokens: p.TokenIDs.ids, Loadable: p.Loadable, NumTokens: p.NumTokens, LastKnown: p.LastKnown, KVHints: p.KVHints,
+		Loadable: p.Loadable, NumTokens: p.NumTokens, LastKnown: p.LastKnown, KVHints: p.KVHints,
+	}
+	if p.TokenIDs.set {
+		q.Tokens = p.TokenIDs.ids
 	}
 	if p.LoRAName != "" || p.CacheSalt != "" {
 		q.Keys = &blockhash.ExtraKeys{Salt: p.CacheSalt}
