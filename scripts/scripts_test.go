@@ -160,10 +160,10 @@ func TestAbsoluteLinks(t *testing.T) {
 func TestReleaseNotes(t *testing.T) {
 	c := newCheckout(t, "release-notes", "absolute-links")
 	c.write("CHANGELOG.md", "# Changelog\n\n## [Unreleased]\n\n- What comes.\n\n## [0.2.0] - 2026-12-01\n\n### Fixed\n\n"+
-		"- A [page](docs/a.md).\n\n## [0.1.0] - 2026-11-24\n\n- The first.\n\n[0.1.0]: https://example.org/v0.1.0\n")
+		"- A\n  [page](docs/a.md).\n\n## [0.1.0] - 2026-11-24\n\n- The first.\n- The second:\n\n      a\n      b\n\n[0.1.0]: https://example.org/v0.1.0\n")
 	const blob = "https://github.com/hitline/hitline/blob/"
 	for version, want := range map[string]string{
-		"0.1.0": "- The first.", "0.3.0-rc.1": "- What comes.",
+		"0.1.0": "- The first.\n- The second:\n\n      a\n      b", "0.3.0-rc.1": "- What comes.",
 		"0.2.0":      "### Fixed\n\n- A [page](" + blob + "v0.2.0/docs/a.md).",
 		"0.2.0-rc.1": "### Fixed\n\n- A [page](" + blob + "v0.2.0-rc.1/docs/a.md).",
 	} {
@@ -173,4 +173,29 @@ func TestReleaseNotes(t *testing.T) {
 		out, code := c.call(nil, "scripts/release-notes", version)
 		assert.NotZero(t, code, "a release without notes is a mistake, not an empty page: %s", out)
 	}
+}
+
+// The short form names once what this machine lacks, and runs without it.
+func TestSaysWhatIsNotThere(t *testing.T) {
+	c := newCheckout(t, "test")
+	link := func(tools ...string) {
+		for _, tool := range tools {
+			path, err := exec.LookPath(tool)
+			require.NoError(t, err)
+			require.NoError(t, os.MkdirAll(filepath.Join(c.folder, "bin"), 0o755))
+			require.NoError(t, os.Symlink(path, filepath.Join(c.folder, "bin", tool)))
+		}
+	}
+	run := func() (string, int) {
+		return c.call([]string{"CI=", "PATH=" + filepath.Join(c.folder, "bin")}, "scripts/test", "tests")
+	}
+	link("bash", "dirname", "tr", "sort", "paste")
+	out, code := run()
+	assert.Equal(t, "scripts/test: there is no grep: install it", out)
+	assert.Equal(t, 1, code)
+	link("grep", "sed")
+	c.write("bin/go", "#!/usr/bin/env bash\n")
+	out, code = run()
+	assert.Contains(t, out, "Not on this machine: gcc python redis")
+	assert.Zero(t, code, "%s", out)
 }
