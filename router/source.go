@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -208,6 +209,15 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	}
 	*d = Duration(parsed)
 	return nil
+}
+
+// UnmarshalJSON reads a text, or a number of seconds. null is 0.
+func (d *Duration) UnmarshalJSON(value []byte) error {
+	if string(value) == "null" {
+		*d = 0
+		return nil
+	}
+	return d.UnmarshalText(bytes.Trim(value, `"`))
 }
 
 // MarshalText writes what UnmarshalText reads.

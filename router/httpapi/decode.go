@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/hitline/hitline/internal/admission"
-	"github.com/hitline/hitline/router"
 )
 
 // Errors of a body: not JSON or cut off, or more than a request may have.
@@ -93,7 +90,6 @@ func bodyError(err error) error {
 		return fmt.Errorf("%w: %w", errSyntax, err)
 	}
 	field, reason := strings.TrimPrefix(string(semantic.JSONPointer), "/"), semantic.Err
-	isNoText := semantic.GoType == reflect.TypeFor[router.Duration]() && semantic.JSONKind != jsontext.KindString
 	switch {
 	case errors.Is(reason, json.ErrUnknownName) && field == "tokens":
 		reason = errTokens
@@ -103,7 +99,7 @@ func bodyError(err error) error {
 		return fmt.Errorf("%w: the body must be an object", errSyntax)
 	case errors.Is(reason, errMany):
 		return fmt.Errorf("%w: %s", errMany, field)
-	case reason == nil || isNoText || errors.Is(reason, strconv.ErrSyntax) || errors.Is(reason, strconv.ErrRange):
+	case reason == nil || errors.Is(reason, strconv.ErrSyntax) || errors.Is(reason, strconv.ErrRange):
 		reason = errType
 	}
 	return wrongField(field, "%w", reason)
