@@ -303,7 +303,7 @@ func TestPauseAll(t *testing.T) {
 		}
 		busy.Unpause()
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	paused = s.pauseAll(ctx)
 	for _, p := range paused {

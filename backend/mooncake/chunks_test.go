@@ -3,7 +3,9 @@ package mooncake
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -332,13 +334,25 @@ func TestOneConnection(t *testing.T) {
 		require.Equal(t, want, answers)
 	})
 	<-first
-	var started atomic.Bool
-	calls.Go(func() { started.Store(true); checkExists(t, client) })
-	eventually(t, "the small call has begun", func() bool { return started.Load() })
-	time.Sleep(50 * time.Millisecond) // it waits for the connection
+	calls.Go(func() { checkExists(t, client) })
+	eventually(t, "the small call waits for the connection", func() bool { return blocksIn("checkExists", ").acquire(") })
 	close(open)
 	calls.Wait()
 	require.Len(t, sizes, maxChunks+1)
 	require.Equal(t, 3, sizes[1])
 	eventually(t, "all tokens are back", func() bool { return len(client.tokens.all) == 0 })
+}
+
+// blocksIn reports whether a goroutine blocks in a select, and has called these functions.
+func blocksIn(functions ...string) bool {
+	stacks := make([]byte, 1<<20)
+	for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if state, _, _ := strings.Cut(stack, "\n"); !strings.Contains(state, "[select") {
+			continue
+		}
+		if !slices.ContainsFunc(functions, func(f string) bool { return !strings.Contains(stack, f) }) {
+			return true
+		}
+	}
+	return false
 }

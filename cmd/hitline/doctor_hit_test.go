@@ -46,7 +46,7 @@ func TestDoctorHit(t *testing.T) {
 		"less than a block":  {"model_name: all, vllm: 0.28.0", 10, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := "pool: {tp_size: 2, " + test.pool + "}\nbackend: {redis: {url: 'redis://" + server.Addr + "', timeout: 5s}}\n"
+			config := "pool: {tp_size: 2, " + test.pool + "}\nbackend: {redis: {url: 'redis://" + server.Addr + "', timeout: 20s}}\n"
 			tokens := fmt.Sprint(test.tokens)
 			d := runDoctor(t, config, "--tokens", tokens, "--hashes-file", configFile(t, strings.Join(chain, "\n")))
 			assert.Empty(t, d.Problems)
@@ -79,7 +79,7 @@ func TestDoctorOfAnotherPrompt(t *testing.T) {
 		require.NoError(t, client.Set(t.Context(), "m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@"+hash, "", 0).Err())
 	}
 	file := configFile(t, strings.Join(hexHashes("other", promptLen, 32), "\n"))
-	d := runDoctor(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", "--tokens", "640", "--hashes-file", file)
+	d := runDoctor(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 20s}}\n", "--tokens", "640", "--hashes-file", file)
 	assert.Equal(t, exitDone, d.Exit, d.Problems)
 	assert.Contains(t, d.Notes, "none of the prompt's blocks that lookups ask for is in the store: give one that an engine has stored. vLLM engines up to 0.28 find each other's blocks, and their own after a restart, only if all have the same PYTHONHASHSEED set, without which their first hash is random; from 0.29 on sha256 has a fixed default")
 	require.NotNil(t, d.Prompt)
@@ -87,7 +87,7 @@ func TestDoctorOfAnotherPrompt(t *testing.T) {
 
 	// A block of any group counts as stored.
 	require.NoError(t, client.Set(t.Context(), "w@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@"+hexHashes("other", 1, 32)[0], "", 0).Err())
-	d = runDoctor(t, "pool: {model_name: w, groups: [{kind: sliding_window, block_size: 16, sliding_window: 32}]}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", "--tokens", "640", "--hashes-file", file)
+	d = runDoctor(t, "pool: {model_name: w, groups: [{kind: sliding_window, block_size: 16, sliding_window: 32}]}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 20s}}\n", "--tokens", "640", "--hashes-file", file)
 	assert.NotContains(t, strings.Join(d.Notes, "\n"), "PYTHONHASHSEED")
 }
 
@@ -104,7 +104,7 @@ func TestDoctorCannotLookUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := configFile(t, strings.Join(hexHashes("h", test.hashes, 32), "\n"))
-			d := runDoctor(t, "pool: {model_name: m, "+test.pool+"}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", "--tokens", test.tokens, "--hashes-file", file)
+			d := runDoctor(t, "pool: {model_name: m, "+test.pool+"}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 20s}}\n", "--tokens", test.tokens, "--hashes-file", file)
 			require.Len(t, d.Problems, 1)
 			assert.Contains(t, d.Problems[0], "the prompt could not be looked up: ")
 			assert.Contains(t, d.Problems[0], test.want)

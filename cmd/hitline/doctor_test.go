@@ -161,7 +161,7 @@ func TestServeWithoutStore(t *testing.T) {
 func TestServeFromRedis(t *testing.T) {
 	server := storetest.StartRedis(t)
 	client := server.Client(t)
-	srv := startServe(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+server.Addr+"', ttl: 1h, timeout: 5s}}\n")
+	srv := startServe(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+server.Addr+"', ttl: 1h, timeout: 20s}}\n")
 	address := srv.address
 	assert.Empty(t, srv.warnings())
 	hashes := fmt.Sprintf("%064x\n%064x\n", 1, 2)

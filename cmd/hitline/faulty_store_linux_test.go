@@ -76,7 +76,7 @@ func TestServeSurvivesAHugeAnnouncement(t *testing.T) {
 	addr, fault := startFaultyRedis(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
-	config := configFile(t, "pool: {model_name: m}\nbackend: {redis: {url: \"redis://"+addr+"\", timeout: 2s}}\nlog: {format: json}\n")
+	config := configFile(t, "pool: {model_name: m}\nbackend: {redis: {url: \"redis://"+addr+"\", timeout: 20s}}\nlog: {format: json}\n")
 	cmd := exec.Command("sh", "-c", fmt.Sprintf(`ulimit -v %d && exec "$0" serve --listen tcp://127.0.0.1:0 --config "$1"`, maxAddressSpace), self, config)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	log, err := cmd.StderrPipe()

@@ -22,7 +22,7 @@ func TestLookupSaysWhyItFailed(t *testing.T) {
 	memory := startServe(t, pool+"}\n")
 	short := startServe(t, pool+", hash_len: 8}\n")
 	closed := storetest.FreeAddr(t)
-	dead := startServe(t, pool+"}\nbackend: {redis: {url: redis://"+closed+"}}\n")
+	dead := startServe(t, pool+"}\nbackend: {redis: {url: redis://"+closed+", timeout: 20s}}\n")
 	for _, c := range []struct {
 		server *testServer
 		why    string // in the error; "": there is none

@@ -165,7 +165,7 @@ func TestDoctorWithoutPool(t *testing.T) {
 // Over one Redis each described pool has its own blocks.
 func TestDescribedPoolsOverRedis(t *testing.T) {
 	redis := storetest.StartRedis(t)
-	s := startServe(t, "backend: {redis: {url: 'redis://"+redis.Addr+"', timeout: 5s}}\n")
+	s := startServe(t, "backend: {redis: {url: 'redis://"+redis.Addr+"', timeout: 20s}}\n")
 	dial := func(model string, groups ...coordinator.Group) (*client.Client, error) {
 		return client.Dial(t.Context(), s.address, client.WithPool("", coordinator.Pool{VLLM: "0.28.0", ModelName: model, Groups: groups}))
 	}

@@ -324,20 +324,22 @@ func TestSignalDrainsWithoutLog(t *testing.T) {
 
 // timeout(1) sends a signal to the program and to its group, microseconds apart. They are one.
 func TestTwoSignalsAreOne(t *testing.T) {
-	cmd, log, address := startReady(t)
-	conn := beginPing(t, address)
-	for range 3 {
-		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	for after, want := range map[time.Duration]error{0: nil, signalGrace - 1: nil, signalGrace: errSecondSignal} {
+		synctest.Test(t, func(t *testing.T) {
+			signals := make(chan os.Signal, 2)
+			signals <- syscall.SIGTERM
+			srv := &fakeServer{shutdown: func(context.Context) error {
+				signals <- syscall.SIGTERM
+				time.Sleep(after)
+				signals <- syscall.SIGINT
+				time.Sleep(time.Second) // the requests in flight
+				return nil
+			}}
+			err := wait(t.Context(), srv, signals, func() time.Duration { return time.Minute }, slog.New(slog.DiscardHandler))
+			assert.ErrorIs(t, err, want, "%v", after)
+			time.Sleep(time.Second) // the shutdown ends
+		})
 	}
-	awaitLog(t, log, "stopping")
-	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-	_, err := io.WriteString(conn, "ng\x00\x00") // the rest of the request
-	require.NoError(t, err)
-	reply, err := io.ReadAll(conn)
-	require.NoError(t, err)
-	assert.Equal(t, "\x01\x01\x01\x00\x00", string(reply), "the request in flight is answered")
-	awaitLog(t, log, "stopped")
-	assert.NoError(t, cmd.Wait())
 }
 
 func TestSecondSignalStopsAtOnce(t *testing.T) {
@@ -419,14 +421,16 @@ func TestSignalWhileLoading(t *testing.T) {
 	assert.NoError(t, err)
 	assert.True(t, stopped)
 
-	released := make(chan struct{})
-	defer close(released)
-	_, err = untilSignal(t.Context(), func(context.Context) error {
-		signals <- syscall.SIGTERM
-		time.Sleep(signalGrace)
-		signals <- syscall.SIGTERM
-		<-released
-		return nil
-	}, signals, quiet)
-	assert.ErrorIs(t, err, errSecondSignal)
+	synctest.Test(t, func(t *testing.T) {
+		signals, released := make(chan os.Signal), make(chan struct{})
+		defer close(released)
+		_, err := untilSignal(t.Context(), func(context.Context) error {
+			signals <- syscall.SIGTERM
+			time.Sleep(signalGrace)
+			signals <- syscall.SIGTERM
+			<-released
+			return nil
+		}, signals, quiet)
+		assert.ErrorIs(t, err, errSecondSignal)
+	})
 }

@@ -197,6 +197,18 @@ func socketPair() (a, b net.Conn, err error) {
 	return ends[0], ends[1], nil
 }
 
+// awaitReadable waits until there is something to read, or conn's deadline, and reads nothing.
+func awaitReadable(conn net.Conn) {
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		panic(err)
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		return err != syscall.EAGAIN
+	})
+}
+
 // spend takes up to n bytes from the budget. The connection is cut when it is
 // spent.
 func (c *fakeConn) spend(n int) (granted int) {

@@ -188,7 +188,10 @@ func TestClientPipelineLeaveWriting(t *testing.T) {
 	want := string(blob)
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
-	time.AfterFunc(50*time.Millisecond, cancel) // when the buffers are full
+	go func() { // the blob does not fit into the buffers
+		defer cancel()
+		awaitReadable(there)
+	}()
 	_, err = c.Lookup(ctx, 16, coordinator.NewHashes(blob, 32))
 	require.ErrorIs(t, err, context.Canceled)
 	clear(blob)

@@ -24,7 +24,7 @@ func startPublisher(t testing.TB) *testPublisher {
 
 // config returns a Config that follows p.
 func (p *testPublisher) config() Config {
-	return Config{Name: p.t.Name(), Endpoint: p.Endpoint, Replay: p.Replay}
+	return Config{Name: p.t.Name(), Endpoint: p.Endpoint, Replay: p.Replay, Timeout: time.Minute} // a busy machine is slow
 }
 
 // publish adds a batch to the replay buffer, and sends it unless lost is set.

@@ -228,11 +228,19 @@ class Failures(unittest.TestCase):
         """Until the call's timeout, and then it is left alone for a while."""
         with Scripted(lambda _: refusal("busy", text="1024 requests wait")) as server:
             with Client(server.address, timeout=PATIENCE) as client:
-                connected(client)
+                real = client._wait
+
+                def wait(event: int, deadline: float) -> bool:
+                    if deadline - time.monotonic() < PATIENCE * 0.75:
+                        return False  # a pause is over at once
+                    return real(event, deadline)
+
                 begun = time.monotonic()
-                with self.assertRaisesRegex(hitline.Busy, "^1024 requests wait$"):
-                    client.ping(b"a", timeout=0.5)
-                self.assertLess(time.monotonic() - begun, 0.5)
+                with mock.patch.object(module, "_FIRST_PAUSE", PATIENCE * 0.7):
+                    with mock.patch.object(module, "_MAX_PAUSE", PATIENCE * 2), mock.patch.object(client, "_wait", wait):
+                        with self.assertRaisesRegex(hitline.Busy, "^1024 requests wait$"):
+                            client.ping(b"a")
+                self.assertLess(time.monotonic() - begun, PATIENCE)
                 with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried so soon after this: 1024"):
                     client.ping()
                 self.assertGreater(len(server.requests), 1)

@@ -239,10 +239,10 @@ class Scripted(unittest.TestCase):
             for _ in range(3):  # each time on another connection
                 self.assertEqual(client.holders([]).holders, ())
         self.assertEqual(len(script.connections), 3)
-        with scripted(pause=PATIENCE) as (script, address), HoldersClient(address, timeout=1.0) as client:
-            with self.assertRaisesRegex(RequestTimeout, "no answer within 1.0 s"):
+        with scripted(pause=PATIENCE) as (script, address), HoldersClient(address, timeout=0.2) as client:
+            with self.assertRaisesRegex(RequestTimeout, "no answer within 0.2 s"):
                 client.holders([])
-            script.pause = 0.0
+            script.pause, client._timeout = 0.0, PATIENCE
             client.holders([])
             client.close()
             self.assertEqual(client.holders([]).holders, ())
