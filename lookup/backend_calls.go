@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/ctxerr"
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 )
@@ -15,14 +17,15 @@ import (
 // regardless is abandoned: its answer is dropped when it comes, and what it holds is
 // released then.
 type backendCalls struct {
+	store        backend.Backend // for errors
 	durations    *callDurations
 	maxAbandoned int64         // see run
 	abandoned    atomic.Int64  // calls that have not returned and that nobody waits for
 	returned     chan struct{} // holds an element when an abandoned call may have returned
 }
 
-func newBackendCalls(maxAbandoned int, durations *callDurations) *backendCalls {
-	return &backendCalls{durations: durations, maxAbandoned: int64(maxAbandoned), returned: make(chan struct{}, 1)}
+func newBackendCalls(store backend.Backend, maxAbandoned int, durations *callDurations) *backendCalls {
+	return &backendCalls{store: store, durations: durations, maxAbandoned: int64(maxAbandoned), returned: make(chan struct{}, 1)}
 }
 
 const (
@@ -47,7 +50,8 @@ func (c *backendCalls) run(ctx context.Context, kind callKind, memory *keyBytes,
 	if err := c.waitForAbandoned(ctx); err != nil {
 		return nil, err
 	}
-	defer c.durations.observe(kind, monotime.Now())
+	began := monotime.Now()
+	defer c.durations.observe(kind, began)
 	var result struct {
 		answers []int
 		err     error
@@ -69,7 +73,16 @@ func (c *backendCalls) run(ctx context.Context, kind callKind, memory *keyBytes,
 		c.abandoned.Add(-1)
 		c.signal()
 	}()
-	return nil, fmt.Errorf("the call was abandoned: %w", ctx.Err())
+	return nil, ctxerr.Explain(ctx.Err(), noAnswer(c.store, time.Duration(monotime.Now()-began)))
+}
+
+// noAnswer is the error of a call that its store has not answered for so long.
+func noAnswer(store backend.Backend, waited time.Duration) error {
+	name := store.Name()
+	if at, ok := store.(fmt.Stringer); ok {
+		name = at.String() // with the address
+	}
+	return fmt.Errorf("%w: %s: no answer within %v", backend.ErrUnavailable, name, waited.Round(time.Millisecond))
 }
 
 // waitForAbandoned waits until fewer than maxAbandoned calls are abandoned, or for the end of ctx.

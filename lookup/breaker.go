@@ -17,7 +17,7 @@ import (
 // errShortTime is the error of a call that timed out, but began with under half of its request's
 // timeout left while the backend was answering others. The request had waited for a worker, or for
 // rounds before. The breaker ignores it.
-var errShortTime = errors.New("lookup: little time was left")
+var errShortTime = errors.New("little time was left for the store")
 
 // leftUnanswered is how long a call must have waited, when its client leaves, to say that a store that
 // answers nobody does not answer it.
@@ -86,7 +86,7 @@ func (r *remote) beginChange(ctx context.Context) (*breakerCall, error) {
 // that time, the requests that get a worker last time out together. That must not open the breaker.
 func (r *remote) beginCall(c *breakerCall, timeout time.Duration) (*breakerCall, error) {
 	if err := c.ctx.Err(); err != nil { // spent in the queue; the backend is not to blame
-		return nil, r.countLate(err)
+		return nil, r.countLate(err, c.change)
 	}
 	deadline, ok := c.ctx.Deadline()
 	c.began = time.Now()
@@ -145,11 +145,13 @@ func (c *breakerCall) end(err error) error {
 // end, unless the backend has answered nobody for long: it may hang, and every client leave before Timeout.
 func (c *breakerCall) classify(err error) error {
 	canceled := errors.Is(c.ctx.Err(), context.Canceled)
+	if errors.Is(err, context.DeadlineExceeded) && ctxerr.Of(c.ctx) != nil {
+		err = c.remote.withLimit(err, c.change)
+	}
 	switch waited := time.Since(c.began); {
 	case err == nil:
 	case canceled && waited >= leftUnanswered && !c.remote.isAnswering():
-		return fmt.Errorf("%w: %s: no answer within %v, and the client has left",
-			backend.ErrUnavailable, c.remote.store.Name(), waited.Round(time.Millisecond))
+		return fmt.Errorf("%w, and the client has left", noAnswer(c.remote.store, waited))
 	case canceled && !errors.Is(err, context.Canceled):
 		return fmt.Errorf("%w: %w", context.Canceled, err)
 	case c.shortTime && errors.Is(ctxerr.Of(c.ctx), context.DeadlineExceeded) && c.remote.isAnswering():

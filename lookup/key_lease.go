@@ -58,14 +58,14 @@ func (l *keyLease) Reserve(bytes int64) (err error) {
 		return err
 	case err != nil:
 		l.incomplete = true
-		return l.remote.countLate(err)
+		return l.remote.countLate(err, false)
 	}
 	if l.tokens = l.remote.cpu; bytes <= smallRoundBytes {
 		l.tokens = l.remote.smallCPU
 	}
 	if l.takeCPU(); !l.hasCPU {
 		l.incomplete = true
-		return l.remote.countLate(l.ctx.Err())
+		return l.remote.countLate(l.ctx.Err(), false)
 	}
 	return nil
 }

@@ -3,11 +3,13 @@ package lookup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/ctxerr"
 	"github.com/hitline/hitline/lookup/api"
 )
 
@@ -145,7 +147,7 @@ func (r *remote) explain(ctx context.Context, numTokens int64, hashes coordinato
 	lease.probe = r.prober != nil
 	defer lease.end()
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
-		return api.Explanation{}, r.countLate(err)
+		return api.Explanation{}, r.countLate(err, false)
 	}
 	answer, ends, err := r.service.coord.LookupExplain(numTokens, hashes, lease)
 	if err != nil {
@@ -186,10 +188,19 @@ func (r *remote) countLookup(numTokens int64, hashes coordinator.Hashes, hit int
 	s.count(&s.counters.stripes[0], hashes.Start(), hit, tokens) // calls of the backend share more than this
 }
 
-// countLate counts a request whose time was up before a call, and returns why.
-func (r *remote) countLate(why error) error {
-	if errors.Is(why, context.DeadlineExceeded) {
-		r.timeouts.Add(1)
+// countLate counts a request whose time was up before a call, and returns why in words.
+func (r *remote) countLate(why error, change bool) error {
+	if !errors.Is(why, context.DeadlineExceeded) {
+		return why
 	}
-	return why
+	r.timeouts.Add(1)
+	return r.withLimit(ctxerr.Explain(why, errors.New("the time was up before the store was asked")), change)
+}
+
+// withLimit adds to the error of a request whose time was up the setting that bounds it. None bounds changes.
+func (r *remote) withLimit(err error, change bool) error {
+	if change {
+		return err
+	}
+	return fmt.Errorf("%w; backend.%s.timeout is %v", err, r.store.Name(), r.cfg.Timeout)
 }

@@ -54,8 +54,8 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 		found:      newFoundBlocks(cfg.maxFoundBytes()/4*3, cfg.Memory),
 		renewed:    newFoundBlocks(cfg.maxFoundBytes()/4, cfg.Memory),
 	}
-	b.reads = newBackendCalls(max(maxAbandonedReads, 2*cfg.Workers), &b.durations)
-	b.changes = newBackendCalls(maxAbandonedChanges, &b.durations)
+	b.reads = newBackendCalls(store, max(maxAbandonedReads, 2*cfg.Workers), &b.durations)
+	b.changes = newBackendCalls(store, maxAbandonedChanges, &b.durations)
 	b.breaker = newBreaker(cfg)
 	return b
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/internal/ctxerr"
@@ -57,10 +58,11 @@ func listKeys(ctx context.Context, addr string, limit int) (keys []string, compl
 	if err != nil {
 		return nil, false, err
 	}
+	began := time.Now()
 	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaderBytes}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return nil, false, explainAdmin(ctx, err)
+		return nil, false, explainAdmin(ctx, began, err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -78,7 +80,7 @@ func listKeys(ctx context.Context, addr string, limit int) (keys []string, compl
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, false, explainAdmin(ctx, err)
+		return nil, false, explainAdmin(ctx, began, err)
 	}
 	if body.N == 0 { // there are more; the last one may have been cut
 		return keys[:max(0, len(keys)-1)], false, nil
@@ -87,12 +89,12 @@ func listKeys(ctx context.Context, addr string, limit int) (keys []string, compl
 }
 
 // explainAdmin explains an error of an admin address.
-func explainAdmin(ctx context.Context, err error) error {
+func explainAdmin(ctx context.Context, began time.Time, err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens there: %w", syscall.ECONNREFUSED)
 	case ctxerr.Of(ctx) != nil:
-		return fmt.Errorf("no answer: %w", ctxerr.Of(ctx))
+		return late(ctxerr.Of(ctx), began, "no answer")
 	case closedByPeer(err), strings.Contains(err.Error(), "malformed HTTP"):
 		return fmt.Errorf("%w: it does not speak HTTP: is it the RPC port? The admin port is 9003 by default", backend.ErrReply)
 	}

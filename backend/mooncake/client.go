@@ -53,6 +53,9 @@ func New(cfg Config) (*Client, error) {
 // Name returns "mooncake".
 func (c *Client) Name() string { return "mooncake" }
 
+// String returns "mooncake at " and the leader's address, or those of all masters.
+func (c *Client) String() string { return "mooncake at " + c.address() }
+
 // Exists asks the leader for keys. An answer is 1 if the key is present, 0 if it is absent,
 // and negative if the store has an error for that key. Present keys are leased for reading. If an
 // absence ends the hit, it leaves out the keys that no longer matter and that it has not begun to ask

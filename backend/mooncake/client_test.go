@@ -22,9 +22,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup"
 )
 
 func TestMain(m *testing.M) {
@@ -423,11 +425,40 @@ func TestConns(t *testing.T) {
 	eventually(t, "three requests are in flight", func() bool { return held.Load() == 3 })
 	_, err := c.Exists(contextWithin(t, 20*time.Millisecond), backend.KeyList{"here"})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "all 3 connections were busy")
+	require.Regexp(t, "^mooncake "+f.addr+`: unavailable: all 3 connections were busy \(backend.mooncake.conns\): none was free within \d+ms$`, err)
 	require.EqualValues(t, 3, held.Load())
 	close(release)
 	callers.Wait()
 	require.EqualValues(t, 3, f.maxInFlight.Load())
+}
+
+// TestLateErrors has a master that answers in time only when it is asked for no keys: errors name it, how long it was
+// waited for and what bounds that.
+func TestLateErrors(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	stop := make(chan struct{})
+	defer close(stop)
+	c := newClient(t, Config{Masters: []string{f.addr}})
+	checkExists(t, c)
+	require.Equal(t, "mooncake at "+f.addr, c.String())
+	f.setReply(func(*request, []byte) { <-stop })
+	const late = `: unavailable: no answer within \d+ms`
+	_, err := c.Exists(contextWithin(t, 20*time.Millisecond), backend.KeyList{"here"})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Regexp(t, "^mooncake "+f.addr+late+"$", err)
+
+	service, err := lookup.NewService(lookup.ServiceConfig{
+		Pool: coordinator.Pool{ModelName: "m", HashBlockSize: 16}, Backend: c, Remote: lookup.RemoteConfig{Timeout: 20 * time.Millisecond}})
+	require.NoError(t, err)
+	_, err = service.Lookup(t.Context(), 16, coordinator.NewHashes(make([]byte, 32), 32))
+	require.NoError(t, err)
+	require.Regexp(t, f.addr+late+"; backend.mooncake.timeout is 20ms$", service.Stat().BackendError)
+	_, err = service.Explain(t.Context(), 16, coordinator.NewHashes(make([]byte, 32), 32))
+	require.Regexp(t, "; backend.mooncake.timeout is 20ms$", err)
+
+	silent := startServer(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	_, err = newClient(t, Config{Masters: []string{silent}, DialTimeout: testTimeout}).Exists(contextWithin(t, 20*time.Millisecond), backend.KeyList{"here"})
+	require.Regexp(t, "^mooncake "+silent+`: unavailable: no master has answered within \d+ms$`, err)
 }
 
 func TestReadOnly(t *testing.T) {

@@ -46,6 +46,7 @@ func (c *conn) run(ctx context.Context, do func(*conn) error) error {
 	if err := c.net.SetDeadline(deadline); err != nil {
 		return err
 	}
+	began := time.Now()
 	stop := context.AfterFunc(ctx, func() { _ = c.net.SetDeadline(aLongTimeAgo) })
 	err := do(c)
 	if !stop() || err != nil {
@@ -53,7 +54,7 @@ func (c *conn) run(ctx context.Context, do func(*conn) error) error {
 	}
 	if err != nil && isTimeout(err) {
 		if cause := ctxerr.Of(ctx); cause != nil {
-			err = fmt.Errorf("no answer: %w", cause)
+			err = late(cause, began, "no answer")
 		}
 	}
 	return err

@@ -1,10 +1,12 @@
 package mooncake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,6 +47,7 @@ func newLeaderState() leaderState {
 // waitLeader returns the leader's address and term. It waits while a round runs. If there is
 // no leader and no round, it fails at once.
 func (c *Client) waitLeader(ctx context.Context) (addr string, term uint64, err error) {
+	began := time.Now()
 	for {
 		c.mu.Lock()
 		addr, term, round, lastErr := c.leader, c.term, c.round, c.lastErr
@@ -58,7 +61,7 @@ func (c *Client) waitLeader(ctx context.Context) (addr string, term uint64, err 
 		select {
 		case <-round:
 		case <-ctx.Done():
-			return "", 0, fmt.Errorf("mooncake: %w: no master has answered in time: %w", backend.ErrUnavailable, ctx.Err())
+			return "", 0, wrapUnavailable(c.address(), late(ctx.Err(), began, "no master has answered"))
 		}
 	}
 }
@@ -157,6 +160,9 @@ func (c *Client) currentLeader() string {
 	defer c.mu.Unlock()
 	return c.leader
 }
+
+// address returns the leader's address, or those of all masters.
+func (c *Client) address() string { return cmp.Or(c.currentLeader(), strings.Join(c.cfg.Masters, ",")) }
 
 // sleep waits for d. It returns false if c is closed meanwhile.
 func (c *Client) sleep(d time.Duration) bool {

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
-	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/internal/ctxerr"
 )
 
@@ -27,8 +27,10 @@ func newRequestTokens(conns int) requestTokens {
 // acquire waits for the tokens of one request. The caller must call release with the same
 // large.
 func (c *Client) acquire(ctx context.Context, large bool) error {
+	began := time.Now()
 	busy := func() error {
-		return fmt.Errorf("mooncake: %w: all %d connections were busy: %w", backend.ErrUnavailable, cap(c.tokens.all), ctx.Err())
+		text := fmt.Sprintf("all %d connections were busy (backend.mooncake.conns): none was free", cap(c.tokens.all))
+		return wrapUnavailable(c.address(), late(ctx.Err(), began, text))
 	}
 	if large {
 		select {
@@ -173,7 +175,7 @@ func (c *Client) dialLeader(ctx context.Context, reuse bool) (*conn, error) {
 		}
 		if cause := ctxerr.Of(ctx); cause != nil {
 			c.recordResult(cause)
-			return nil, wrapUnavailable(addr, fmt.Errorf("%w: %w", cause, err))
+			return nil, wrapUnavailable(addr, ctxerr.Explain(cause, err))
 		}
 		c.dropLeader(term)
 	}

@@ -3,8 +3,10 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -23,9 +25,9 @@ type storeError struct {
 func (e *storeError) Error() string   { return e.text }
 func (e *storeError) Unwrap() []error { return e.kinds }
 
-// explain turns an error of the driver or the server into a storeError.
-func (b *Backend) explain(ctx context.Context, err error, writes bool) error {
-	text, kinds := b.diagnose(ctx, err, writes)
+// explain turns an error of the driver or the server into a storeError. The call began then.
+func (b *Backend) explain(ctx context.Context, began time.Time, err error, writes bool) error {
+	text, kinds := b.diagnose(ctx, began, err, writes)
 	text = kinds[0].Error() + ": " + b.Name() + ": " + text
 	if b.endpoint.password != "" {
 		text = strings.ReplaceAll(text, b.endpoint.password, "***")
@@ -35,7 +37,7 @@ func (b *Backend) explain(ctx context.Context, err error, writes bool) error {
 
 // diagnose returns the text of an error and the sentinels that it counts as. writes tells
 // whether the call changes the store.
-func (b *Backend) diagnose(ctx context.Context, err error, writes bool) (text string, kinds []error) {
+func (b *Backend) diagnose(ctx context.Context, began time.Time, err error, writes bool) (text string, kinds []error) {
 	unavailable := []error{backend.ErrUnavailable}
 	var conn *connError
 	var reply goredis.Error
@@ -43,10 +45,7 @@ func (b *Backend) diagnose(ctx context.Context, err error, writes bool) (text st
 	case errors.Is(err, goredis.ErrClosed):
 		return "it is closed", unavailable
 	case ctxerr.Of(ctx) != nil:
-		text = b.endpoint.String() + ": no answer in time"
-		if errors.Is(ctx.Err(), context.Canceled) {
-			text = b.endpoint.String() + ": the call was given up"
-		}
+		text = fmt.Sprintf("%s: no answer within %v", b.endpoint, time.Since(began).Round(time.Millisecond))
 		if last := b.dialer.lastError.Load(); last != nil {
 			text += "; the latest attempt to connect: " + last.text
 		}

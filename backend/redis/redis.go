@@ -223,11 +223,12 @@ type result struct {
 // while it dials. An abandoned call ends by its timeouts. It must not use memory that the
 // caller may reuse after do.
 func (b *Backend) do(ctx context.Context, writes bool, call func(ctx context.Context) ([]int, error)) ([]int, error) {
+	began := time.Now()
 	if err := ctx.Err(); err != nil {
-		return nil, b.explain(ctx, err, writes)
+		return nil, b.explain(ctx, began, err, writes)
 	}
 	if !b.beginCall() {
-		return nil, b.explain(ctx, goredis.ErrClosed, writes)
+		return nil, b.explain(ctx, began, goredis.ErrClosed, writes)
 	}
 	done := make(chan result, 1)
 	go func() {
@@ -240,11 +241,11 @@ func (b *Backend) do(ctx context.Context, writes bool, call func(ctx context.Con
 	select {
 	case r := <-done:
 		if r.err != nil {
-			return nil, b.explain(ctx, r.err, writes)
+			return nil, b.explain(ctx, began, r.err, writes)
 		}
 		return r.answers, nil
 	case <-ctx.Done():
-		return nil, b.explain(ctx, ctx.Err(), writes)
+		return nil, b.explain(ctx, began, ctx.Err(), writes)
 	}
 }
 

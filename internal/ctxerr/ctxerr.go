@@ -1,4 +1,4 @@
-// Package ctxerr reports whether a context has ended, as sockets see it.
+// Package ctxerr reports whether a context has ended, as sockets see it, and says so to users.
 package ctxerr
 
 import (
@@ -17,3 +17,12 @@ func Of(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Explain returns an error with the text of err that wraps cause, too: the error of a context that has ended, whose
+// own text says neither who was waited for nor how long.
+func Explain(cause, err error) error { return &explained{cause, err} }
+
+type explained struct{ cause, err error }
+
+func (e *explained) Error() string   { return e.err.Error() }
+func (e *explained) Unwrap() []error { return []error{e.cause, e.err} }

@@ -2,6 +2,7 @@ package ctxerr
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -19,4 +20,12 @@ func TestOf(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, Of(late{ctx}), context.Canceled)
+}
+
+func TestExplain(t *testing.T) {
+	why := errors.New("no answer within 20ms")
+	err := Explain(context.DeadlineExceeded, why)
+	require.EqualError(t, err, "no answer within 20ms")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, why)
 }
