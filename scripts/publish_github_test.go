@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -70,4 +71,28 @@ func TestPublishGitHub(t *testing.T) {
 	calls, _, _ = publish("HITLINE_TAG=v0.1.0-rc.1")
 	assert.Contains(t, calls, "edit v0.1.0-rc.1 --draft=false")
 	assert.Contains(t, calls, "--prerelease=true --latest=false")
+}
+
+// Only a release's chart is pushed, and with the time of its commit, which helm writes into what it pushes: a second
+// run pushes the same.
+func TestPublishChart(t *testing.T) {
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("make is not installed")
+	}
+	c := newCheckout(t)
+	makefile, err := os.ReadFile("../Makefile")
+	require.NoError(t, err)
+	c.write("Makefile", string(makefile))
+	c.write(".gitignore", "/dist/\n")
+	c.write("scripts/tool", "#!/bin/sh\nstat -c '%Y %n' \"$3\"\necho \"to $4\"\n")
+	c.commit("first")
+	publish := func() (string, int) { return c.call(nil, "make", "-s", "publish-chart", "CHARTS=oci://127.0.0.1:5000/charts") }
+	c.write("dist/chart/hitline-0.1.0.tgz", "chart")
+	out, code := publish()
+	assert.NotZero(t, code)
+	assert.Contains(t, out, "is no release: tag the commit")
+	c.run("git", "tag", "v0.1.0")
+	out, code = publish()
+	assert.Zero(t, code, out)
+	assert.Equal(t, c.run("scripts/version", "--time")+" dist/chart/hitline-0.1.0.tgz\nto oci://127.0.0.1:5000/charts", out)
 }
