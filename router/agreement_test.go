@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"encoding/binary"
 	"log/slog"
 	"slices"
@@ -73,8 +74,12 @@ func newChecked(t testing.TB, h Hashing) *checked {
 func (c *checked) follow(engine string) *eventstest.Publisher {
 	c.t.Helper()
 	p := eventstest.New(c.t)
-	require.NoError(c.t, c.Add(Source{Name: engine, Endpoint: p.Endpoint, Replay: p.Replay, Model: "llama", Engine: engine}))
+	require.NoError(c.t, c.Add(checkedSource(p, engine)))
 	return p
+}
+
+func checkedSource(p *eventstest.Publisher, engine string) Source {
+	return Source{Name: engine, Endpoint: p.Endpoint, Replay: p.Replay, Model: "llama", Engine: engine}
 }
 
 // publish publishes events, waits until they are applied, and returns the state of the source.
@@ -219,4 +224,23 @@ func TestHashesAfterRestart(t *testing.T) {
 			require.Empty(t, st.HashesReason)
 		})
 	}
+}
+
+// A replica knows what its peer does of an engine's hashes, if it hashes as the peer, and the engine is the same.
+func TestHashesOfReplica(t *testing.T) {
+	c := newChecked(t, Hashing{})
+	p := c.follow("e")
+	require.Equal(t, HashesAgree, c.publish(p, "e", storedBy(t, Hashing{}, 1)).Hashes)
+	dump := dumpOf(t, c.Service)
+	replica := func(h Hashing, next uint64) Agreement {
+		r := newChecked(t, h)
+		require.NoError(t, r.LoadDump(bytes.NewReader(dump)))
+		require.NoError(t, r.Add(checkedSource(p, "e")))
+		awaitNext(t, r.Service, "e", next)
+		return status(t, r.Service, "e").Hashes
+	}
+	require.Equal(t, HashesAgree, replica(Hashing{}, 1))
+	require.Equal(t, HashesUnchecked, replica(Hashing{Algorithm: "sha256_cbor"}, 1))
+	p.Restart()
+	require.Equal(t, HashesUnchecked, replica(Hashing{}, 0))
 }

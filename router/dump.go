@@ -45,6 +45,8 @@ type sourceInfo struct {
 	Registered bool `json:"registered,omitempty"`
 	// Stale says that the holder counted for nothing, and that Ready did not wait for the source: its engine may be gone.
 	Stale bool `json:"stale,omitempty"`
+	// Agrees is the model's Hash if the source's hashes agree with it.
+	Agrees *Hashing `json:"agrees,omitempty"`
 }
 
 // dump is a service at one moment.
@@ -103,7 +105,10 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 	defer s.mu.Unlock()
 	for _, p := range paused {
 		if s.active[p.Name] == p.activeSource { // otherwise it has just gone
-			info := sourceInfo{p.Source, p.registered, p.holder.IsStale() && !p.catchesUp}
+			info := sourceInfo{Source: p.Source, Registered: p.registered, Stale: p.holder.IsStale() && !p.catchesUp}
+			if state, _ := p.hashes.result(); state == HashesAgree {
+				info.Agrees = p.model.cfg.Hash
+			}
 			d.sources = append(d.sources, &dumpedSource{info, p.checkpoint})
 		}
 		p.follower.Unpause()

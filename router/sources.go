@@ -207,11 +207,8 @@ func (s *Service) start(src Source, from *dumpedSource, registered bool) error {
 		return err
 	}
 	a := &activeSource{Source: src, registered: registered, model: m}
-	var resume *events.Checkpoint
-	if from != nil {
-		resume, a.catchesUp = from.checkpoint, !from.info.Stale
-	}
-	if err := s.startFollower(a, resume); err != nil {
+	a.catchesUp = from != nil && !from.info.Stale
+	if err := s.startFollower(a, from); err != nil {
 		a.end()
 		return err
 	}
@@ -222,17 +219,24 @@ func (s *Service) start(src Source, from *dumpedSource, registered bool) error {
 	return nil
 }
 
-// startFollower makes the holder of a source, and follows. On an error a has what was made.
-func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) error {
+// startFollower makes the holder of a source, and follows from where a dump had it if that is given. On an error a has
+// what was made.
+func (s *Service) startFollower(a *activeSource, from *dumpedSource) error {
 	var err error
-	if a.holder, err = a.model.claim(a.ID(), resume != nil); err != nil {
+	if a.holder, err = a.model.claim(a.ID(), from != nil); err != nil {
 		return err
 	}
 	cfg := a.config()
-	cfg.Resume, cfg.Logger, cfg.Changed = resume, s.log, a.model.changed
+	cfg.Logger, cfg.Changed = s.log, a.model.changed
 	cfg.MaxPayload, cfg.Memory, cfg.CPU = s.cfg.MaxPayload, s.memory, s.cfg.CPU
 	if a.hashes = a.model.newHashCheck(s.log.With("source", a.Name, "model", a.Model, "tenant", a.Tenant)); a.hashes != nil {
 		cfg.CheckFirst, cfg.Cleared = a.hashes.check, a.hashes.reset
+	}
+	if from != nil {
+		cfg.Resume = from.checkpoint
+		if a.hashes != nil && reflect.DeepEqual(from.info.Agrees, a.model.cfg.Hash) {
+			a.hashes.state = HashesAgree // until the replay shows another engine
+		}
 	}
 	a.follower, err = events.Follow(cfg, a.holder)
 	return err
