@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/replay"
@@ -15,6 +16,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/netproto"
 )
 
 // conn is one connection to a server.
@@ -67,9 +69,16 @@ func refusal(err error) error {
 	return err
 }
 
-// dialError words the error of a connection to a server that is not there, and returns others as they are.
+// dialError words the error of a server that is not there, is lost or speaks another protocol, and returns others as they
+// are.
 func dialError(addr string, err error) error {
+	if frame, ok := errors.AsType[*netproto.FrameError](err); ok { // those before it say what was asked, not what is wrong
+		return cli.WithClass(fmt.Errorf("%s: bad reply: %w", addr, frame), measure.ErrAnswer)
+	}
 	if failed, ok := errors.AsType[*net.OpError](err); !ok || failed.Op != "dial" {
+		if _, why, isLost := strings.Cut(err.Error(), measure.ErrLost.Error()+": "); isLost && !strings.Contains(err.Error(), addr) {
+			return cli.WithClass(fmt.Errorf("%s: %s", addr, why), measure.ErrLost)
+		}
 		return err
 	}
 	return cli.WithClass(connectflags.ConnectError(addr, err, "hitline serve starts one"), measure.ErrLost)

@@ -104,7 +104,7 @@ func (a *app) connect(ctx context.Context, addr string, secure connectflags.Conn
 	}
 	if err != nil {
 		_ = c.Close()
-		return nil, pool, fmt.Errorf("asking for the block size: %w", err)
+		return nil, pool, dialError(addr, fmt.Errorf("asking for the block size: %w", err))
 	}
 	return c, pool, nil
 }

@@ -5,6 +5,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -99,6 +101,32 @@ func TestRunUsage(t *testing.T) {
 	r := runLoad(t, "--connect", "tcp://127.0.0.1:1", "--json")
 	assert.Equal(t, exitLost, r.code)
 	assert.Equal(t, `{"error":"no server at tcp://127.0.0.1:1 (connection refused); hitline serve starts one","exit":3}`+"\n", r.stdout)
+}
+
+// A server of another protocol is named in one line.
+func TestRunOfAnotherProtocol(t *testing.T) {
+	for reply, want := range map[string]result{
+		"HTTP/1.1 400 Bad Request\r\n\r\n": {exitBad, "", "bad reply: reserved flag bits set (frame 0, flags 0x48, length 84): the peer speaks HTTP, which is for other ports"},
+		"":                                 {exitLost, "", "closed by the server"},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+				_, _ = conn.Read(make([]byte, 1<<16))
+				_, _ = io.WriteString(conn, reply)
+				_ = conn.(*net.TCPConn).CloseWrite()
+				_, _ = io.Copy(io.Discard, conn) // until the client closes: an early close would reset
+				_ = conn.Close()
+			}
+		}()
+		want.stderr = "hitbench: " + l.Addr().String() + ": " + want.stderr + "\n"
+		assert.Equal(t, want, runLoad(t, "--connect", l.Addr().String()))
+		require.NoError(t, l.Close())
+		<-served
+	}
 }
 
 // --start starts a server, and stops it.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -264,15 +263,11 @@ const maxTokensFile = 128 << 20
 
 // loadTokens reads the file that --tokens-file names.
 func (o *hashOptions) loadTokens(cmd *cobra.Command) ([]int64, error) {
-	name, in := "standard input", cmd.InOrStdin()
-	if o.file != "-" {
-		file, err := os.Open(o.file)
-		if err != nil {
-			return nil, configError(fmt.Errorf("cannot read the token ids: %w", err))
-		}
-		defer file.Close() // read only: Close cannot lose data
-		name, in = o.file, file
+	in, name, err := openInput(cmd, o.file, "token ids")
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close() // read only: Close cannot lose data
 	text, err := io.ReadAll(io.LimitReader(in, maxTokensFile+1))
 	switch {
 	case err != nil:
@@ -303,6 +298,9 @@ func parseTokens(text []byte) (tokens []int64, err error) {
 			return nil, errors.New("not a JSON array of token ids: null is in it")
 		}
 		return tokens, nil
+	}
+	if len(text) == 0 {
+		return nil, errors.New("is empty; give token ids, as a JSON array or with white space between them")
 	}
 	for word := range bytes.FieldsSeq(text) {
 		id, err := strconv.ParseInt(string(word), 10, 64)

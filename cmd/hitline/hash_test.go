@@ -75,6 +75,8 @@ func TestHashErrors(t *testing.T) {
 		{"", "[1, 2", "not a JSON array of token ids"},
 		{"", "[1.5]", "not a JSON array of token ids: byte 4 ends a number 1.5; write whole numbers, such as [1, 2]"},
 		{"", "[1, null]", "null is in it"},
+		{"", " \n", "standard input: is empty; give token ids, as a JSON array or with white space between them\n"},
+		{"--tokens-file " + os.TempDir(), "", "cannot read the token ids: " + os.TempDir() + " is a directory; name a file, or - for standard input\n"},
 		{"--engine sglang", "1 -1", "-1 at position 1 is no token id"},
 		{"--engine lmcache", "", "must be vllm or sglang"},
 		{"--engine sglang --lora a", "", "--lora is for vLLM alone"},

@@ -43,22 +43,31 @@ func hashesFlag(cmd *cobra.Command) *string {
 
 // loadHashes reads the file that --hashes-file names.
 func loadHashes(cmd *cobra.Command, name string) (hashList, error) {
-	in := cmd.InOrStdin()
-	if name == "-" {
-		name = "standard input"
-	} else {
-		file, err := os.Open(name)
-		if err != nil {
-			return hashList{}, configError(fmt.Errorf("cannot read the hashes: %w", err))
-		}
-		defer file.Close() // read only: Close cannot lose data
-		in = file
+	in, name, err := openInput(cmd, name, "hashes")
+	if err != nil {
+		return hashList{}, err
 	}
+	defer in.Close() // read only: Close cannot lose data
 	list, err := readHashes(name, in)
 	if err == nil && list.count() == 0 {
 		err = configError(fmt.Errorf("%s is empty: give at least one hash, in hex; a prompt shorter than a block has none", name))
 	}
 	return list, err
+}
+
+// openInput opens the file of a flag, of which - is standard input, and returns its name for errors, too. what is in it.
+func openInput(cmd *cobra.Command, path, what string) (in io.ReadCloser, name string, err error) {
+	if path == "-" {
+		return io.NopCloser(cmd.InOrStdin()), "standard input", nil
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil, "", configError(fmt.Errorf("cannot read the %s: %s is a directory; name a file, or - for standard input", what, path))
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, "", configError(fmt.Errorf("cannot read the %s: %w", what, err))
+	}
+	return file, path, nil
 }
 
 // requireFlags refuses a command without some flags, and names all that are missing.

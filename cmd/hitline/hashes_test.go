@@ -62,6 +62,7 @@ func TestHashesFileOfACommand(t *testing.T) {
 		{"lookup --tokens 16 --hashes-file " + bad, "", bad + ":2: 1 hex digits are not whole bytes"},
 		{"lookup --tokens 16 --hashes-file -", "\nx1", `standard input:2: "x1" is not a hash in hex`},
 		{"lookup --tokens 16 --hashes-file " + dir + "/none", "", "cannot read the hashes: open " + dir + "/none: no such file or directory"},
+		{"lookup --tokens 16 --hashes-file " + dir, "", "cannot read the hashes: " + dir + " is a directory; name a file, or - for standard input"},
 		{"store --hashes-file -", "# nothing\n", "standard input is empty: give at least one hash, in hex; a prompt shorter than a block has none"},
 		{"evict --hashes-file -", "", "standard input is empty: give at least one hash, in hex; a prompt shorter than a block has none"},
 	} {

@@ -133,6 +133,9 @@ engine-0  48      48   0: 32, 1: 48
 // What the command is refused for exits with 1, a server that is not there with 3.
 func TestHoldersRefused(t *testing.T) {
 	s := startServe(t, "router: {listen: \"127.0.0.1:0\", models: [{name: a, block_size: 64}, {name: b, block_size: 16}]}\n")
+	for _, ofPools := range []string{"the index is empty", "no release is given"} {
+		assert.NotContains(t, s.log.String(), ofPools)
+	}
 	hash := strings.Repeat("ab", 32) + "\n"
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("ids", []byte("1 2 3"), 0o600))

@@ -288,12 +288,14 @@ func (r *running) run(ctx context.Context) error {
 // logEmptyIndex says that nothing is found yet, if a pool is over memory: who starts a server for an engine may wonder
 // why no lookup hits.
 func (r *running) logEmptyIndex() {
-	isRouterAlone := r.cfg.Router.IsServed() && !r.cfg.HasPool()
-	if r.store != nil || isRouterAlone {
+	if r.store != nil || r.isRouterAlone() {
 		return
 	}
 	r.logger.Info("the index is empty: every lookup is a hit of 0 until clients store blocks; for what engines keep in a store, configure backend.mooncake or backend.redis")
 }
+
+// isRouterAlone reports whether only the router is configured.
+func (r *running) isRouterAlone() bool { return r.cfg.Router.IsServed() && !r.cfg.HasPool() }
 
 func startServer(ctx context.Context, srv *server.Server) error {
 	err := srv.Start(ctx)
@@ -346,7 +348,7 @@ func (r *running) endpointOptions(requests *httpapi.Handler) endpointOptions {
 // poolAttrs returns the attributes of the ready line.
 func (r *running) poolAttrs(addrs []string) []any {
 	attrs := []any{"listen", addrs, "version", buildVersion()}
-	if r.service != nil {
+	if r.service != nil && !r.isRouterAlone() {
 		attrs = append(attrs, "vllm", r.cfg.Pool.FittingReleases())
 		if r.cfg.Pool.VLLM == "" {
 			attrs = append(attrs, "note", "no release is given: set pool.vllm, or --vllm, to that of the engines")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -129,6 +130,8 @@ func TestFileErrors(t *testing.T) {
 		{"control characters", "metrics: \"a\\e[31m:1\"\n", `c.yaml:1:10: metrics: "a\x1b[31m:1": unexpected '[' in address; write host:port, an IPv6 address in brackets`},
 		{"another field's name", "pool: {block_size: 16}\n", `c.yaml:1:8: pool.block_size: unknown field; did you mean hash_block_size?`},
 		{"duration without number", "drain_timeout: s\n", `c.yaml:1:16: drain_timeout: "s" is not a duration; write seconds, such as 10, or 100ms, 1m30s or 2h`},
+		{"deep list", "listen: " + strings.Repeat("[", 240_000), `c.yaml:1:109: lists and braces are more than 100 deep`},
+		{"deep entries", strings.Repeat("- ", 120_000), `c.yaml:1:201: lists and braces are more than 100 deep`},
 		{"open list", "listen: [tcp://a:1\n", `c.yaml:1:9: a list in brackets is not complete; close it with ]`},
 		{"two documents", "loops: 1\n---\nloops: 2\n", `c.yaml:3:1: a second document; only one is read, merge them`},
 		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, ipc_mode, loops, pool, pools, accept_pools, max_pools, backend, router, limits, drain_timeout, metrics, pprof, http_hosts, log`},
@@ -140,6 +143,7 @@ func TestFileErrors(t *testing.T) {
 
 		{"unknown", "pool:\n  tp_size: 1\n  tp_sise: 2\n", `c.yaml:3:3: pool.tp_sise: unknown field; did you mean tp_size?`},
 		{"unknown, nothing near", "log:\n  colour: red\n", `c.yaml:2:3: log.colour: unknown field; known are level, format`},
+		{"unknown of many", "pools:\n  a: {blok: 1}\n", `c.yaml:2:7: pools.a.blok: unknown field; docs/configuration.md lists those that are known`},
 		{"first unknown is told", "log: {zz: 1, yy: 2, xx: 3}\n", `c.yaml:1:7: log.zz: unknown field; known are level, format`},
 		{"duplicate", "loops: 1\nloops: 2\n", `c.yaml:2:1: field loops is there twice, the first at 1:1; remove one`},
 		{"duplicate, escaped", "loops: 1\n\"l\\x6fops\": 2\n", `c.yaml:2:1: field loops is there twice, the first at 1:1; remove one`},
@@ -164,6 +168,7 @@ func TestFileErrors(t *testing.T) {
 		{"max_message 0", "limits:\n  max_message: 0\n", `c.yaml:2:16: limits.max_message: 0 is too small, must be at least 1`},
 		{"message_timeout 0", "limits:\n  message_timeout: 0\n", `c.yaml:2:20: limits.message_timeout: 0s is too small, must be at least 1ms`},
 
+		{"a backend as a word", "backend: mooncake\n", `c.yaml:1:10: backend: "mooncake" where fields are expected; write {mooncake: {masters: …}}`},
 		{"redis", "backend:\n  redis: {pool_size: 3}\n", `c.yaml:2:3: backend.redis.url: is missing; give the server's, such as redis://127.0.0.1:6379, here or in HITLINE_BACKEND_REDIS_URL`},
 		{"redis as a word", "backend:\n  redis: redis://:secret@x\n", `c.yaml:2:10: backend.redis: "redis://:***@x" where fields are expected: url, ttl, pool_size, timeout`},
 		{"mooncake", "backend:\n  mooncake:\n", `c.yaml:2:13: backend.mooncake.masters: is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or with commas between them in HITLINE_BACKEND_MOONCAKE_MASTERS; or name Mooncake's own file by MOONCAKE_CONFIG_PATH`},
@@ -180,6 +185,8 @@ func TestFileErrors(t *testing.T) {
 
 		{"a release by its date", "pool: {vllm: 2026-06-20}\n", `c.yaml:1:14: pool.vllm: unknown vLLM release "2026-06-20", known are 0.24.0, 0.25.0, 0.25.1, 0.26.0, 0.27.0, 0.27.1, 0.28.0, 0.29.0, 0.30.0, 0.31.0, 0.32.0, 0.33.0; allow_unknown_vllm serves newer ones by the rules of 0.33.0`},
 		{"cross attention", "pool:\n  groups:\n    - kind: cross_attention\n      block_size: 16\n", `c.yaml:3:13: pool.groups[0].kind: coordinator: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool`},
+		{"hash block of 0", "pool: {hash_block_size: 0}\n", `c.yaml:1:25: pool.hash_block_size: is 0; give 1 or more, or leave it out for its default`},
+		{"heads of 0", "pools: {a: {num_kv_head: 0}}\n", `c.yaml:1:26: pools.a.num_kv_head: is 0; give 1 or more, or leave it out for its default`},
 		{"unknown kind", "pool:\n  groups: [{kind: full}]\n", `c.yaml:2:19: pool.groups[0].kind: coordinator: unknown kind "full", want one of full_attention, mla_attention, sink_full_attention, rswa, hidden_state, sliding_window, sliding_window_mla, chunked_local_attention, mamba, circular_buffer, kpool_tail, hisparse_hot, hisparse_resident`},
 		{"scheduler block", "pool:\n  scheduler_block_size: 24\n", `c.yaml:2:25: pool.scheduler_block_size: scheduler_block_size 24 is not a multiple of hash_block_size 16`},
 		{"group without window", "pool:\n  groups:\n    - {kind: full_attention, block_size: 16}\n    - {kind: sliding_window, block_size: 16}\n", `c.yaml:4:7: pool.groups[1]: sliding_window needs sliding_window`},

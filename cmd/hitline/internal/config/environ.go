@@ -55,6 +55,20 @@ func (c *Config) readEnviron(variables []string) error {
 	})
 }
 
+// readRelease takes the release of the server's own pool from the plug-in's variable if none is configured.
+func (c *Config) readRelease(variables []string) {
+	const name = "HITLINE_VLLM"
+	if c.isSet("pool.vllm") || !c.ServesPool() || c.Router.IsServed() && !c.HasPool() {
+		return
+	}
+	for _, entry := range variables {
+		if release, ok := strings.CutPrefix(entry, name+"="); ok && release != "" {
+			c.origins.set("pool.vllm", origin{name: name})
+			c.Pool.VLLM = release
+		}
+	}
+}
+
 // CheckVariables refuses a variable that begins with HITLINE_ and that nobody reads: it is misspelt.
 func CheckVariables(variables []string) error {
 	c := Default()

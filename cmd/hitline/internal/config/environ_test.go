@@ -88,7 +88,7 @@ func TestEnvironLeftAlone(t *testing.T) {
 		"HITLINE_KERNEL=generic", "HITLINE_CONFORMANCE=/x", "HITLINE_TEST_DRAIN=1", "HITLINE_SERVICE_HOST=10.0.0.1",
 		"HITLINE_SERVICE_PORT_TCP=7557", "HITLINE_PORT=tcp://10.0.0.1:7557", "HITLINE_PORT_7557_TCP=tcp://10.0.0.1:7557",
 		"HITLINE_POOL_SERVICE_HOST=10.0.0.1", "HITLINE_POOL_PORT=tcp://10.0.0.1:80", "HITLINE_LOG_PORT_80_TCP_ADDR=10.0.0.1",
-		"HITLINE_ADDRESS=auto", "HITLINE_TIMEOUT=1", "HITLINE_VLLM=0.33.0", "HITLINE_ON_MISMATCH=miss", "HITLINE_LOOKUP=whole", "HITLINE_TLS_CA=/x", "HITLINE_TOKEN_FILE=/x",
+		"HITLINE_ADDRESS=auto", "HITLINE_TIMEOUT=1", "HITLINE_VLLM=", "HITLINE_ON_MISMATCH=miss", "HITLINE_LOOKUP=whole", "HITLINE_TLS_CA=/x", "HITLINE_TOKEN_FILE=/x",
 		"HITLINE_POOL_NAME=x", "HITLINE_POOL_SERVICE_PORT=80", "HITLINE_POOL_SERVICE_PORT_HTTP=80", "hitline_loops=3", "HITLINE",
 		"HITLINE_VERSION=1", "HITLINE_DATE=x", "HITLINE_LDFLAGS=-s", "HITLINE_PYTHON_VERSION=3", "HITLINE_WHEEL_PLATFORM=x", "HITLINE_WHEEL_PROGRAMS=x",
 	}})
@@ -96,6 +96,29 @@ func TestEnvironLeftAlone(t *testing.T) {
 	defaults, err := Load(Source{})
 	require.NoError(t, err)
 	assert.Equal(t, defaults, c)
+}
+
+// The plug-in's variable of the release counts for the server's own pool, if nothing else names one. An engine's own
+// server has it, too: it has no pool of its own until the engine describes one.
+func TestEnvironRelease(t *testing.T) {
+	const engines = "HITLINE_VLLM=0.33.0"
+	for file, want := range map[string]string{
+		"loops: 1\n":                                      "0.33.0",
+		"pool: {tp_size: 2}\n":                            "0.33.0",
+		"pool: {vllm: \"0.29.0\"}\n":                      "0.29.0",
+		"backend: {mooncake: {masters: [a:1]}}\n":         "",
+		"router: {models: [{name: m, block_size: 16}]}\n": "",
+	} {
+		c, err := Load(Source{File: write(t, file), Environ: []string{engines}})
+		require.NoError(t, err)
+		assert.Equal(t, want, c.Pool.VLLM, file)
+		assert.Equal(t, strings.Contains(file, "mooncake"), c.Accepts(), file)
+	}
+	c, err := Load(Source{Environ: []string{engines}, Flags: Flags{VLLM: new("0.30.0")}})
+	require.NoError(t, err)
+	assert.Equal(t, "0.30.0", c.Pool.VLLM)
+	_, err = Load(Source{Environ: []string{"HITLINE_VLLM=1"}})
+	assert.ErrorContains(t, err, `HITLINE_VLLM: pool.vllm: unknown vLLM release "1", known are `)
 }
 
 // environ.Clients has the variables of the plug-in.

@@ -77,11 +77,17 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
+// maxNamed bounds the names that an error lists.
+const maxNamed = 16
+
 // unknownField words the refusal of a name that parent does not have.
 func unknownField(parent reflect.Type, name string) string {
 	names := fieldNames(parent)
 	if near := cli.Nearest(name, names); near != "" {
 		return fmt.Sprintf("unknown field; did you mean %s?", near)
+	}
+	if len(names) > maxNamed {
+		return "unknown field; docs/configuration.md lists those that are known"
 	}
 	return "unknown field; known are " + strings.Join(names, ", ")
 }

@@ -134,7 +134,7 @@ func (c *Config) pathOf(l *Listener) string {
 // checkListener refuses fields of an entry that contradict each other. a is its address.
 func (c *Config) checkListener(l *Listener, a address.Address, path string) error {
 	if i := l.Allow.unknown(); i >= 0 {
-		return c.wrong(fmt.Sprintf("%s.allow[%d]", path, i), "%s", unknownRequest)
+		return c.wrong(fmt.Sprintf("%s.allow[%d]", path, i), "%q %s", l.Allow[i], unknownRequest)
 	}
 	if err := c.notEmpty(path+".tokens", l.Tokens); err != nil {
 		return err

@@ -33,6 +33,7 @@ func Load(src Source) (*Config, error) {
 	if err := c.readFlags(src.Flags); err != nil {
 		return nil, err
 	}
+	c.readRelease(src.Environ)
 	if err := c.readMooncakeConfig(src.Environ); err != nil {
 		return nil, err
 	}

@@ -2,7 +2,9 @@ package config
 
 import (
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/server"
@@ -28,12 +30,18 @@ func (c *Config) checkPool() error {
 	return nil
 }
 
-// validPool returns the pool at path with its defaults. An empty release is refused: the coordinator cannot tell it
-// from one that is left out.
+// validPool returns the pool at path with its defaults. An empty release and a size of 0 are refused: the coordinator
+// cannot tell them from ones that are left out.
 func (c *Config) validPool(path string, pool coordinator.Pool) (coordinator.Pool, error) {
 	if c.isSet(path+".vllm") && pool.VLLM == "" {
 		return pool, c.wrong(path+".vllm", "is empty; give the engine's release, for example %q, or leave it out for lookups as in %s",
 			coordinator.NewestRelease(), pool.FittingReleases())
+	}
+	for name, field := range fieldsBelow(fieldsOf(&pool), "") {
+		isSize := field.Kind() == reflect.Int && (strings.HasSuffix(name, "_size") || name == "num_kv_head")
+		if isSize && field.IsZero() && c.isSet(join(path, name)) {
+			return pool, c.wrong(join(path, name), "is 0; give 1 or more, or leave it out for its default")
+		}
 	}
 	rules, err := coordinator.New(pool)
 	if err != nil {

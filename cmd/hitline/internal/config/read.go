@@ -215,6 +215,9 @@ func (r *reader) wrongKind(node ast.Node, want reflect.Type) error {
 		expected = "fields are expected; write name: value, with a space after the colon"
 	default:
 		expected = "fields are expected: " + strings.Join(fieldNames(want), ", ")
+		if field, ok := fieldNamed(reflect.New(want).Elem(), node.GetToken().Value); ok && isSection(field.Type()) {
+			expected = fmt.Sprintf("fields are expected; write {%s: {%s: …}}", node.GetToken().Value, fieldNames(field.Type())[0])
+		}
 	}
 	return fmt.Errorf("%s where %s", found, expected)
 }

@@ -82,7 +82,7 @@ func TestRouterErrors(t *testing.T) {
 		{`router: {listen: "127.0.0.1:7557"}`, `c.yaml:1:18: router.listen: "127.0.0.1:7557" is the address of listen[0], too; give each its own`},
 		{"metrics: 127.0.0.1:1\nrouter: {listen: {address: 127.0.0.1:1}}", `c.yaml:2:28: router.listen.address: "127.0.0.1:1" is the address of metrics, too; give each its own`},
 		{`router: {listen: {allow: all}}`, `c.yaml:1:10: router.listen.address: is missing; give one such as tcp://127.0.0.1:7557`},
-		{`router: {listen: {address: "a:1", allow: [query]}}`, `c.yaml:1:43: router.listen.allow[0]: ` + unknownRequest},
+		{`router: {listen: {address: "a:1", allow: [query]}}`, `c.yaml:1:43: router.listen.allow[0]: "query" ` + unknownRequest},
 		{`router: {listen: "tls://a:1"}`, `c.yaml:1:18: router.listen: "tls://a:1" needs tls: {cert: FILE, key: FILE} in the YAML file`},
 		{`router: {register: ["tcp://a:1"]}`, `c.yaml:1:10: router.register: needs router.listen, the address that POST /register is served at, such as 127.0.0.1:8557`},
 		{`router: {max_models: 0}`, `c.yaml:1:22: router.max_models: 0 is too small, must be at least 1`},
