@@ -190,7 +190,8 @@ func TestCommands(t *testing.T) {
 	t.Run("Go program of README", testReadmeProgram)
 }
 
-// testAccepted checks that every command and flag exists that README, the tutorial and the help of commands show.
+// testAccepted checks that every command and flag exists that README, the tutorial, the form for bugs and the help of
+// commands show.
 func testAccepted(t *testing.T, bin string) {
 	help := func(args ...string) (string, error) {
 		out, err := exec.CommandContext(t.Context(), filepath.Join(bin, args[0]), append(args[1:], "--help")...).CombinedOutput()
@@ -201,6 +202,10 @@ func testAccepted(t *testing.T, bin string) {
 		commands[page] = commandsOf(readPage(t, page))
 		require.NotEmpty(t, commands[page])
 	}
+	for _, m := range regexp.MustCompile(`label: (hitline .*)`).FindAllStringSubmatch(readPage(t, ".github/ISSUE_TEMPLATE/bug.yml"), -1) {
+		commands["bug.yml"] = append(commands["bug.yml"], m[1])
+	}
+	require.Len(t, commands["bug.yml"], 2)
 	for _, program := range []string{"hitline", "hitbench"} {
 		list, err := help(program)
 		require.NoError(t, err)

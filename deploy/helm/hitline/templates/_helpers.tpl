@@ -218,7 +218,7 @@ as much garbage, and 100 MiB: 512 MiB over an index and 3.5 GiB over a store are
 {{- fail (printf "redis.tlsSecretName with config.backend.%s: set config.backend.redis" $backend) -}}
 {{- end -}}
 {{- if and $v.redis.urlSecret.name (dig "backend" "redis" "url" "" $v.config) -}}
-{{- fail "config.backend.redis.url beside redis.urlSecret.name: set one of them" -}}
+{{- fail "config.backend.redis.url and redis.urlSecret.name: set one of them" -}}
 {{- end -}}
 {{- $limit := include "hitline.memoryLimit" . -}}
 {{- if and (eq $backend "memory") (lt (include "hitline.quantity" $limit | int64) (include "hitline.maxBytes" . | int64)) -}}
