@@ -77,12 +77,12 @@ It exits with 1 if it finds a problem.`,
 		} else if given := t.secure.Given(); given != "" {
 			return usagef("--%s is of no use without --pool", given)
 		}
-		if !cfg.ServesPool() {
-			return configError(errors.New("no pool is configured; give --pool and the name of one that a running server has, or configure pool"))
-		}
 		prompt, err := loadPrompt(cmd, *tokens, *file)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case !cfg.ServesPool() && prompt.Hashes.Len() > 0:
+			return configError(errors.New("no pool is configured; give --pool and the name of one that a running server has, or configure pool"))
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
 		defer cancel()
@@ -145,9 +145,12 @@ func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, t *targ
 
 // examineStore examines the store of cfg. Without a report the configuration is wrong.
 func examineStore(ctx context.Context, cfg *config.Config, prompt diagnosis.Prompt) (*diagnosis.Report, error) {
-	rules, err := coordinator.New(cfg.Pool)
-	if err != nil {
-		return nil, configError(cfg.WithOrigin("pool", err))
+	var rules *coordinator.Coordinator
+	if cfg.ServesPool() {
+		var err error
+		if rules, err = coordinator.New(cfg.Pool); err != nil {
+			return nil, configError(cfg.WithOrigin("pool", err))
+		}
 	}
 	store, err := openStore(cfg, slog.New(slog.DiscardHandler))
 	switch {

@@ -95,6 +95,11 @@ func TestDoctorOfRedis(t *testing.T) {
 	assert.Equal(t, "standalone", d.Mode)
 	assert.Contains(t, strings.Join(d.Notes, "\n"), "nothing is stored yet")
 
+	d = runDoctor(t, base) // whose engines describe their pools
+	assert.Equal(t, exitDone, d.Exit, d.Problems)
+	assert.Regexp(t, `^redis \d`, d.Server)
+	assert.Equal(t, []string{"no pool is configured, so keys were not compared: give --pool and the name of one that a running server has, or configure pool"}, d.Notes)
+
 	for i := range 10 {
 		for rank := range 2 {
 			key := fmt.Sprintf("p@m@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:0@%064x", rank, i)

@@ -99,7 +99,14 @@ func (t *target) checkMiss(ctx context.Context, c *client.Client, tokens uint32,
 		t.warn("a hit of 0 may be a failure; the server does not tell without the permission explain")
 	case err != nil:
 		return fmt.Errorf("a hit of 0, as the lookup failed: %w", err)
-	case e.HitTokens > 0:
+	case e.HitTokens == 0:
+		for _, g := range e.Groups { // a block that is missing is a miss, and needs no words
+			if g.Reason == coordinator.ReasonHashes || g.Reason == coordinator.ReasonNothing {
+				t.warn(fmt.Sprintf("a hit of 0, as the hashes end within the first block of group %d; --explain tells more", g.Group))
+				break
+			}
+		}
+	default:
 		return fmt.Errorf("a hit of 0, and of %d a moment later: the store failed, or the blocks were stored meanwhile; ask again", e.HitTokens)
 	}
 	return nil

@@ -66,6 +66,13 @@ func TestLookupFrom(t *testing.T) {
 	assert.Contains(t, refused.stderr, "start_token 33 is no multiple of 32, the pool's scheduler_block_size")
 }
 
+// Too few hashes for a block are a hit of 0, and a line says so.
+func TestLookupOfTooFewHashes(t *testing.T) {
+	s := startServe(t, "pool: {model_name: m, vllm: \"0.29.0\", hash_block_size: 16, groups: [{kind: full_attention, block_size: 64}]}\n")
+	got := hitline(t, strings.Join(hexHashes("h", 3, 32), "\n"), "lookup", "--tokens", "1000", "--hashes-file", "-", "--connect", s.address)
+	assert.Equal(t, result{exitDone, "0\n", "hitline: a hit of 0, as the hashes end within the first block of group 0; --explain tells more\n"}, got)
+}
+
 // A hit of 0 that cannot be explained in time is no miss.
 func TestLookupCannotTell(t *testing.T) {
 	s := startServe(t, "pool: {model_name: m}\n")

@@ -32,7 +32,7 @@ func TestMooncake(t *testing.T) {
 		d := runDoctor(t, "pool: {model_name: org/m, cache_prefix: p, tp_size: 2}\nbackend: {"+masters+", admin: ['"+m.Admin+"']}}\n")
 		assert.Equal(t, exitDone, d.Exit, d.Problems)
 		assert.Regexp(t, `^mooncake_master \d.* at `+m.RPC, d.Server)
-		assert.Equal(t, "form keys and tenant (v0.3.12 on), no probes: asking leases", d.Mode)
+		assert.Equal(t, "calls with keys and tenant (v0.3.12 on); doctor and explain take leases, as lookups do", d.Mode)
 		assert.Equal(t, len(storedKeys()), d.Sampled)
 		assert.Contains(t, strings.Join(d.Notes, "\n"), "1 other pool in this store")
 		assert.EqualValues(t, 2000, d.LeaseMS)

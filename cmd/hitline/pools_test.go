@@ -150,9 +150,13 @@ func TestIndexConfig(t *testing.T) {
 	}
 }
 
-// Doctor needs a pool, configured or of a server.
+// Doctor needs a pool, configured or of a server, to look a prompt up.
 func TestDoctorWithoutPool(t *testing.T) {
-	got := hitline(t, "", "doctor", "--config", configFile(t, "backend: {mooncake: {masters: ['127.0.0.1:1']}}\n"))
+	shared := configFile(t, "backend: {mooncake: {masters: ['127.0.0.1:1']}}\n")
+	got := hitline(t, "", "doctor", "--config", shared)
+	assert.Equal(t, exitNoConnection, got.code)
+	assert.Contains(t, got.stdout, "no pool is configured, so keys were not compared")
+	got = hitline(t, "00", "doctor", "--config", shared, "--tokens", "16", "--hashes-file", "-")
 	assert.Equal(t, exitUsage, got.code)
 	assert.Contains(t, got.stderr, "no pool is configured; give --pool and the name of one that a running server has, or configure pool")
 	got = hitline(t, "", "doctor", "--connect", "127.0.0.1:1")

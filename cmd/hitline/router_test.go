@@ -84,6 +84,8 @@ engine-0  48      48   0: 32, 1: 48
 	assert.Equal(t, "engine    tokens  GPU  ranks\nengine-0  48      48   0: 32, 1: 48\nunsure: engine-0 (unchecked)\n", ask("--engine", "engine-0").stdout)
 	const none = "no engine has the first whole block; GET /services tells whose events are followed\n"
 	assert.Equal(t, none+unsure, ask("--salt", "x").stdout)
+	assert.Equal(t, result{exitDone, none + "unsure: nope (unknown)\n", "hitline: the server follows no engine \"nope\"; GET /services lists them\n"}, ask("--engine", "nope"))
+	assert.Empty(t, ask("--engine", "engine-0", "--salt", "x").stderr)
 	assert.Equal(t, none+unsure, ask("--lora", "x", "--lora-path", "/x").stdout)
 	assert.Equal(t, none+unsure, hitline(t, strings.Repeat("1 ", 16), "holders", "--connect", s.router, "--tokens-file", "-").stdout)
 

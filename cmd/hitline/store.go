@@ -166,14 +166,14 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error)
 		},
 		info: func(ctx context.Context) (diagnosis.Info, error) {
 			i, err := b.Info(ctx)
-			info := diagnosis.Info{Mode: "form " + i.Form.String(), RoundTrip: i.RTT}
+			info := diagnosis.Info{Mode: "calls with " + i.Form.String(), RoundTrip: i.RTT}
 			if err == nil {
 				info.Server = "mooncake_master " + i.Version + " at " + i.Leader
 			}
 			if i.Probes {
-				info.Mode += ", probes without leases (v0.3.14 on)"
+				info.Mode += "; doctor and explain take no lease (v0.3.14 on)"
 			} else {
-				info.Mode += ", no probes: asking leases"
+				info.Mode += "; doctor and explain take leases, as lookups do"
 			}
 			return info, err
 		},

@@ -15,19 +15,22 @@ type Prompt struct {
 	Hashes coordinator.Hashes // of all its blocks
 }
 
-// Examine compares the pool of rules with the contents of store. It changes nothing
-// there. It returns an error only if the store cannot be reached; the report then has
+// Examine compares the pool of rules with the contents of store. Without rules it looks
+// at the server alone. It changes nothing there. It returns an error only if the store cannot be reached; the report then has
 // what is known without a connection.
 func Examine(ctx context.Context, rules *coordinator.Coordinator, store *Store, prompt Prompt) (*Report, error) {
-	e := &examination{newComparer(rules), store, newReport(store.Backend, rules)}
+	e := &examination{store: store, report: newReport(store.Backend, rules)}
+	if rules != nil {
+		e.comparer = newComparer(rules)
+	}
 	return e.report, e.run(ctx, prompt)
 }
 
 // examination is one run of Examine.
 type examination struct {
-	*comparer
-	store  *Store
-	report *Report
+	*comparer // nil without a pool
+	store     *Store
+	report    *Report
 }
 
 // maxRounds is how many calls of the store, one after the other, a lookup makes at most.
@@ -52,6 +55,9 @@ func (e *examination) run(ctx context.Context, prompt Prompt) error {
 	}
 	if info.Replica {
 		r.addNote("%s is a replica: lookups work, and a store or an evict is refused", r.Address)
+	}
+	if e.comparer == nil {
+		return nil
 	}
 	if e.pool.ModelName == "" {
 		r.addProblem("pool.model_name is empty, which no engine's is: set it to the engine's model")

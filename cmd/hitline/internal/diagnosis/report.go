@@ -52,9 +52,13 @@ func (f *Findings) addProblem(format string, args ...any) {
 // maxPatterns is how many key patterns a report lists. A pool may have thousands.
 const maxPatterns = 4
 
-// newReport returns a report with the key patterns that lookups ask for.
+// newReport returns a report with the key patterns that lookups ask for. rules are nil without a pool.
 func newReport(backend string, rules *coordinator.Coordinator) *Report {
 	r := &Report{Backend: backend}
+	if rules == nil {
+		r.addNote("no pool is configured, so keys were not compared: give --pool and the name of one that a running server has, or configure pool")
+		return r
+	}
 	for _, warning := range rules.Warnings() {
 		r.addNote("pool.%s", warning)
 	}
