@@ -86,7 +86,9 @@ func TestPublishChart(t *testing.T) {
 	c.write(".gitignore", "/dist/\n")
 	c.write("scripts/tool", "#!/bin/sh\nstat -c '%Y %n' \"$3\"\necho \"to $4\"\n")
 	c.commit("first")
-	publish := func() (string, int) { return c.call(nil, "make", "-s", "publish-chart", "CHARTS=oci://127.0.0.1:5000/charts") }
+	publish := func() (string, int) {
+		return c.call(nil, "make", "-s", "publish-chart", "CHARTS=oci://127.0.0.1:5000/charts")
+	}
 	c.write("dist/chart/hitline-0.1.0.tgz", "chart")
 	out, code := publish()
 	assert.NotZero(t, code)
