@@ -57,7 +57,7 @@ func TestUsageErrors(t *testing.T) {
 		{"ping --timeout 0s", "--timeout is 0s, must be more than 0", "hitline ping"},
 		{"ping --connect ::1", `--connect: "::1": too many colons in address; write tcp://host:port, an IPv6 address in brackets`, "hitline ping"},
 		{"stat --connect tcp://a:0", `--connect: "tcp://a:0" has port 0; give the port of the server, 1 to 65535`, "hitline stat"},
-		{"reset --connect ipc://x", `--connect: "ipc://x": not the absolute path of a socket; write ipc:///path or ipc://@name`, "hitline reset"},
+		{"reset --connect ipc://x", `--connect: "ipc://x": not the absolute path of a socket; write ipc:///path`, "hitline reset"},
 		{"reset", "--yes is required to forget all blocks of the server's own pool at tcp://127.0.0.1:7557", "hitline reset"},
 		{"reset --tp-rank 3 --pool big", `--yes is required to forget all blocks of tp-rank 3 of pool "big" at tcp://127.0.0.1:7557`, "hitline reset"},
 		{"reset --tp-rank 65535", "--tp-rank 65535: ranks are below it", "hitline reset"},

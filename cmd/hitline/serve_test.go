@@ -49,7 +49,7 @@ func configFile(t *testing.T, text string) string {
 func TestCheck(t *testing.T) {
 	for name, args := range map[string][]string{
 		"defaults": nil,
-		"flags":    {"--listen", "tcp://127.0.0.1:0", "--listen", "tcp://[::1]:1234", "--listen", "ipc:///run/a b", "--listen", "ipc://@hitline", "--loops", "2", "--block-size", "32", "--backend", "memory"},
+		"flags":    {"--listen", "tcp://127.0.0.1:0", "--listen", "tcp://[::1]:1234", "--listen", "ipc:///run/a b", "--loops", "2", "--block-size", "32", "--backend", "memory"},
 		"file": {"--config", configFile(t, `
 pool:
   model_name: "org/model: a"

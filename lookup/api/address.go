@@ -3,7 +3,6 @@ package api
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 )
 
@@ -15,14 +14,12 @@ const (
 	DefaultListen = "tcp://127.0.0.1:" + DefaultPort
 )
 
-// maxIPCPath bounds the bytes of a unix socket's path or name: sun_path has 108, one of them
-// for a zero byte.
+// maxIPCPath bounds the bytes of a unix socket's path: sun_path has 108, one of them for a zero byte.
 const maxIPCPath = 107
 
 // SplitAddress returns the network and address of tcp://host:port or host:port (an IPv6
-// address is in brackets), tls://host:port, ipc:///path/of/a/socket, or ipc://@name, an abstract
-// socket of Linux. It returns an error for anything else. Networks are those of net.Dial and
-// net.Listen, and "tls", which is TLS over tcp.
+// address is in brackets), tls://host:port, or ipc:///path/of/a/socket. It returns an error for
+// anything else. Networks are those of net.Dial and net.Listen, and "tls", which is TLS over tcp.
 func SplitAddress(addr string) (network, address string, err error) {
 	scheme, rest, ok := strings.Cut(addr, "://")
 	switch {
@@ -48,18 +45,13 @@ func SplitAddress(addr string) (network, address string, err error) {
 // checkIPCPath returns an error if path cannot be that of a unix socket, or is relative:
 // then it would depend on the working directory.
 func checkIPCPath(path string) error {
-	name, abstract := strings.CutPrefix(path, "@")
 	switch {
-	case abstract && runtime.GOOS != "linux":
-		return errors.New("only Linux has sockets without a file; give an absolute path, ipc:///path")
-	case abstract && name == "":
-		return errors.New("no name behind the @")
-	case !abstract && (!strings.HasPrefix(path, "/") || strings.HasSuffix(path, "/")):
-		return errors.New("not the absolute path of a socket; write ipc:///path or ipc://@name")
+	case !strings.HasPrefix(path, "/") || strings.HasSuffix(path, "/"):
+		return errors.New("not the absolute path of a socket; write ipc:///path")
 	case strings.Contains(path, "\x00"):
 		return errors.New("a zero byte in it")
-	case len(name) > maxIPCPath:
-		return fmt.Errorf("a path of %d bytes; a unix socket's has at most %d", len(name), maxIPCPath)
+	case len(path) > maxIPCPath:
+		return fmt.Errorf("a path of %d bytes; a unix socket's has at most %d", len(path), maxIPCPath)
 	}
 	return nil
 }

@@ -43,8 +43,7 @@ type Client struct {
 var _ api.PrefixCache = (*Client)(nil)
 
 // Dial connects to a server at tcp://host:port, host:port (an IPv6 address is in
-// brackets), tls://host:port, ipc:///path or, on Linux, ipc://@name for an abstract socket. It
-// returns when the server has taken the token and the pool, if there are any. The caller must close
+// brackets), tls://host:port, or ipc:///path. It returns when the server has taken the token and the pool, if there are any. The caller must close
 // the Client. ctx bounds Dial alone.
 func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	cfg := newConfig(opts)

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -20,13 +19,6 @@ const DefaultIPCMode fs.FileMode = 0o600
 // listenIPC listens on a unix socket. It replaces a file at its path only if that is a
 // socket without a listener.
 func listenIPC(path string, mode fs.FileMode) (*listener, error) {
-	if strings.HasPrefix(path, "@") {
-		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		if errors.Is(err, unix.EADDRINUSE) {
-			err = inUse(path)
-		}
-		return &listener{netListener: ln, addr: "ipc://" + path, isLocal: true}, err
-	}
 	if err := removeStaleSocket(path); err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 
 // Listener is an address to serve on, with its settings.
 type Listener struct {
-	// Address is tcp://host:port or tls://host:port (port 0: any free one), ipc:///path or ipc://@name.
+	// Address is tcp://host:port or tls://host:port (port 0: any free one), or ipc:///path.
 	Address string
 	Settings
 }

@@ -405,8 +405,8 @@ class _Requests:
         token_file: str | os.PathLike[str] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Takes tcp://host:port (IPv6 in brackets), host:port, tls://host:port, ipc:///path,
-        or ipc://@name for an abstract socket. timeout bounds each call in seconds, connecting
+        """Takes tcp://host:port (IPv6 in brackets), host:port, tls://host:port,
+        or ipc:///path. timeout bounds each call in seconds, connecting
         included, unless the call is given another one; looking up a host's name is the system's
         and is not bounded. pool is {"name": ...} or a description: the
         fields of pool in the server's configuration, and a name if it is to have one.
@@ -1328,10 +1328,10 @@ def parse_address(address: str) -> str | tuple[str, int]:
     scheme, found, rest = address.partition("://")
     if not found:
         scheme, rest = "tcp", address
-    if scheme == "ipc" and (rest[:1] == "/" and not rest.endswith("/") or rest[:1] == "@" and rest != "@"):
+    if scheme == "ipc" and rest.startswith("/") and not rest.endswith("/"):
         if not hasattr(socket, "AF_UNIX"):
             raise ValueError(f"address {address!r}: this system has no unix sockets")
-        return "\0" + rest[1:] if rest.startswith("@") else rest
+        return rest
     if scheme in ("tcp", "tls"):
         host, _, port = rest.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
@@ -1342,7 +1342,7 @@ def parse_address(address: str) -> str | tuple[str, int]:
                 return host, int(port)
             raise ValueError(f"address {address!r}: the port is {port!r}, must be 1 to 65535")
     raise ValueError(
-        f"address {address!r}: want tcp://host:port, tcp://[IPv6]:port, the same with tls://, ipc:///path, ipc://@name"
+        f"address {address!r}: want tcp://host:port, tcp://[IPv6]:port, the same with tls://, ipc:///path"
     )
 
 

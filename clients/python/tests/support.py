@@ -194,7 +194,7 @@ class Scripted:
             self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._listener.bind(path)
             self._listener.listen()
-            self.address = f"ipc://{path}".replace("\0", "@")
+            self.address = f"ipc://{path}"
         else:
             self._listener = socket.create_server(("127.0.0.1", 0))
             self.port = self._listener.getsockname()[1]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import select
 import socket
-import sys
 import tempfile
 import threading
 import time
@@ -584,7 +582,7 @@ class Failures(unittest.TestCase):
     def test_bad_addresses(self) -> None:
         for address in (
             "", "localhost", "tcp://", "tcp://:1", "tcp://a:0", "tcp://a:65536", "tcp://a:x", "tcp://a:-1", "tcp://::1:5",
-            "udp://a:1", "ipc://", "ipc://@", "ipc:///", "ipc://x", "http://a:1", "tcp://a:１",
+            "udp://a:1", "ipc://", "ipc://@x", "ipc:///", "ipc://x", "http://a:1", "tcp://a:１",
             "tcp//a:1", "tcp:/a:1", "tcp:///a:1", "tls//a:1", "a/b:1", "tcp://a b:1", "tcp://[a/b]:1", "user@a:1", "ipc:///a/",
         ):
             with self.assertRaises(ValueError, msg=address):
@@ -657,12 +655,8 @@ class Connections(unittest.TestCase):
     @unittest.skipUnless(hasattr(socket, "AF_UNIX"), "no unix sockets here")
     def test_unix_sockets(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            paths = [f"{folder}/socket"]
-            if sys.platform == "linux":
-                paths.append(f"\0hitline-test-{os.getpid()}")
-            for path in paths:
-                with Scripted(lambda _: message(HIT), path) as server, Client(server.address) as client:
-                    self.assertEqual(client.lookup(64, []), 48)
+            with Scripted(lambda _: message(HIT), f"{folder}/socket") as server, Client(server.address) as client:
+                self.assertEqual(client.lookup(64, []), 48)
             with Client(f"ipc://{folder}/nobody", raise_errors=True) as client:
                 with self.assertRaises(hitline.ConnectionFailed):
                     client.ping()

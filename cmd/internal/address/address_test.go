@@ -41,7 +41,7 @@ func TestSocket(t *testing.T) {
 // A secret is safe with TLS, over a unix socket and on loopback.
 func TestPlainTextWarning(t *testing.T) {
 	for _, safe := range []string{
-		"tls://10.0.0.1:1", "https://10.0.0.1:1", "HTTPS://10.0.0.1", "ipc:///run/x", "ipc://@x", "tcp://127.0.0.1:1", "127.9.9.9:1", "localhost:1",
+		"tls://10.0.0.1:1", "https://10.0.0.1:1", "HTTPS://10.0.0.1", "ipc:///run/x", "tcp://127.0.0.1:1", "127.9.9.9:1", "localhost:1",
 		"http://[::1]:1", "http://localhost", "http://LOCALHOST/", "http://[::1]", "tcp://[::ffff:127.0.0.1]:1", "rediss://a", "valkeys-cluster://a:1", "redis://[::1]", "unix:///x",
 	} {
 		assert.Empty(t, PlainTextWarning("token", safe), safe)

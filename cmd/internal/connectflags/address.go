@@ -38,7 +38,7 @@ const (
 // without.
 func (f *Flags) AddAddress(set *pflag.FlagSet) {
 	f.set = set
-	set.String(connect, "", "`address` of the server: tcp://host:port, host:port or host (then port "+api.DefaultPort+"), tls://host:port, ipc:///path or ipc://@name (default $"+
+	set.String(connect, "", "`address` of the server: tcp://host:port, host:port or host (then port "+api.DefaultPort+"), tls://host:port or ipc:///path (default $"+
 		AddressVariable+", then "+api.DefaultListen+")")
 }
 

@@ -62,7 +62,7 @@ func TestDefaults(t *testing.T) {
 
 func TestFile(t *testing.T) {
 	c, err := Load(Source{File: write(t, `
-listen: [tcp://127.0.0.1:7557, "tcp://[::1]:0", ipc:///run/hitline.sock, "ipc://@hitline"]
+listen: [tcp://127.0.0.1:7557, "tcp://[::1]:0", ipc:///run/hitline.sock]
 ipc_mode: "0660"
 loops: 3
 pool:
@@ -89,7 +89,7 @@ log:
   format: json
 `)})
 	require.NoError(t, err)
-	assert.Equal(t, Listeners("tcp://127.0.0.1:7557", "tcp://[::1]:0", "ipc:///run/hitline.sock", "ipc://@hitline"), c.Listen)
+	assert.Equal(t, Listeners("tcp://127.0.0.1:7557", "tcp://[::1]:0", "ipc:///run/hitline.sock"), c.Listen)
 	assert.Equal(t, Mode(0o660), c.IPCMode)
 	assert.Equal(t, 3, c.Loops)
 	zero := 0
@@ -200,8 +200,8 @@ func TestListenErrors(t *testing.T) {
 		{`[]`, `c.yaml:1:1: listen: no address; give one such as tcp://127.0.0.1:7557`},
 		{`["tcp://a:1", "a:1"]`, `c.yaml:1:23: listen[1]: "a:1" is the address of listen[0], too; give each its own`},
 		{`["/run/x"]`, `c.yaml:1:10: listen[0]: "/run/x" has no scheme; write ipc:///path for a unix socket`},
-		{`["ipc://run/x"]`, `c.yaml:1:10: listen[0]: "ipc://run/x": not the absolute path of a socket; write ipc:///path or ipc://@name`},
-		{`["ipc://@"]`, `c.yaml:1:10: listen[0]: "ipc://@": no name behind the @`},
+		{`["ipc://run/x"]`, `c.yaml:1:10: listen[0]: "ipc://run/x": not the absolute path of a socket; write ipc:///path`},
+		{`["ipc://@x"]`, `c.yaml:1:10: listen[0]: "ipc://@x": not the absolute path of a socket; write ipc:///path`},
 		{`["ipc:///run/a", "ipc:///run//a"]`, `c.yaml:1:26: listen[1]: "ipc:///run//a" is the address of listen[0], too; give each its own`},
 		{`["udp://a:1"]`, `c.yaml:1:10: listen[0]: "udp://a:1": unknown scheme "udp"; use tcp://host:port, tls://host:port or ipc:///path`},
 		{`["tcp://a"]`, `c.yaml:1:10: listen[0]: "tcp://a": missing port in address; write tcp://host:port, an IPv6 address in brackets`},

@@ -11,7 +11,7 @@ import (
 
 // Listener is an entry of listen. One with an address alone may be written as that address.
 type Listener struct {
-	Address string `yaml:"address"`          // tcp://host:port, port 0 lets the system choose; tls://host:port; ipc:///path, ipc://@name
+	Address string `yaml:"address"`          // tcp://host:port, port 0 lets the system choose; tls://host:port; ipc:///path
 	Allow   Allow  `yaml:"allow"`            // requests of peers without a credential; nil: see Permissions
 	Tokens  string `yaml:"tokens,omitempty"` // path of the tokens file; "": no credentials
 	TLS     *TLS   `yaml:"tls,omitempty"`    // of a tls:// address, nil for others

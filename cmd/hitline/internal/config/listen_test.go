@@ -15,7 +15,7 @@ listen:
   - tcp://127.0.0.1:1
   - address: tcp://0.0.0.0:2
     allow: [lookup, ping]
-  - {address: "ipc://@x", allow: all}
+  - {address: "ipc:///x", allow: all}
   - address: tls://0.0.0.0:3
     allow: []
     tokens: /t.yaml
@@ -25,7 +25,7 @@ listen:
 	assert.Equal(t, []Listener{
 		{Address: "tcp://127.0.0.1:1"},
 		{Address: "tcp://0.0.0.0:2", Allow: Allow{"lookup", "ping"}},
-		{Address: "ipc://@x", Allow: access.All.Names()},
+		{Address: "ipc:///x", Allow: access.All.Names()},
 		{Address: "tls://0.0.0.0:3", Allow: Allow{}, Tokens: "/t.yaml", TLS: &TLS{Cert: "c", Key: "k", ClientCA: "a"}},
 	}, c.Listen)
 	assert.Equal(t, []string{"/t.yaml", "c", "k", "a"}, c.Listen[3].Files())
@@ -75,7 +75,6 @@ func TestListenerPermissions(t *testing.T) {
 		{Listener{Address: "tcp://[::ffff:127.0.0.1]:1"}, access.All},
 		{Listener{Address: "tcp://LOCALHOST:1"}, access.All},
 		{Listener{Address: "ipc:///run/x"}, access.All},
-		{Listener{Address: "ipc://@x"}, access.All},
 		{Listener{Address: "tls://127.0.0.1:1", TLS: tls}, access.All},
 		{Listener{Address: "tcp://0.0.0.0:1"}, access.ReadOnly},
 		{Listener{Address: "tcp://[::]:1"}, access.ReadOnly},
