@@ -67,25 +67,6 @@ func BenchmarkFindHit(b *testing.B) {
 	}
 }
 
-// BenchmarkFindHitFragmented is the worst case of the search from the right:
-// every other block of a window is stored, so that no run is long enough.
-func BenchmarkFindHitFragmented(b *testing.B) {
-	c, err := New(benchPools()["window"])
-	require.NoError(b, err)
-	const hashes = 131072
-	p := prefixPresence(c, hashes, 0)
-	for w := range p.Bits[0] {
-		p.Bits[0][w] = 0xAAAA_AAAA_AAAA_AAAA
-	}
-	var s Scratch
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := c.FindHit(p, hashes*DefaultHashBlockSize, true, &s); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 func TestFindHitDoesNotAllocate(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

@@ -123,3 +123,12 @@ func TestLookupOfHugePrompts(t *testing.T) {
 		}
 	}
 }
+
+// strategies are the ways to look up; their answers are equal.
+var strategies = []struct {
+	name   string
+	lookup func(c *Coordinator, numTokens int64, hashes Hashes, store KeyStore) (Hit, error)
+}{
+	{"all", (*Coordinator).Lookup},
+	{"gallop", (*Coordinator).Gallop},
+}

@@ -2,7 +2,6 @@ package lookup
 
 import (
 	"encoding/binary"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -107,36 +106,4 @@ func TestFoundBlocksAreBounded(t *testing.T) {
 	require.True(t, account.Reserve(3*blocks*foundBlockBytes-64*foundBlockBytes+1), "others take the rest")
 	f.record(f.begin(), g, numberedHashes(0, 64, 32), 0, 1, ^uint64(0))
 	require.Zero(t, f.young.len(), "a full account")
-}
-
-func BenchmarkFoundBlocks(b *testing.B) {
-	const n = 1875
-	f := newFoundBlocks(maxFoundBytes, nil)
-	f.setKeep(1 << 40)
-	g := newFoundGroup([]string{"a@"})
-	walk := func(first int, visit func(hashes coordinator.Hashes, at int, blocks uint64)) {
-		hashes := numberedHashes(first, n, 32)
-		for at := 0; at < n; at += 64 {
-			visit(hashes, at, ^uint64(0)>>max(0, at+64-n))
-		}
-	}
-	for _, others := range []int{0, 200_000} {
-		for first := n; first < others; first += n {
-			walk(first, func(hashes coordinator.Hashes, at int, blocks uint64) { f.record(f.begin(), g, hashes, at, 1, blocks) })
-		}
-		b.Run(fmt.Sprintf("record/%d", others), func(b *testing.B) {
-			for b.Loop() {
-				walk(0, func(hashes coordinator.Hashes, at int, blocks uint64) { f.record(f.begin(), g, hashes, at, 1, blocks) })
-			}
-		})
-		b.Run(fmt.Sprintf("found/%d", others), func(b *testing.B) {
-			for b.Loop() {
-				walk(0, func(hashes coordinator.Hashes, at int, blocks uint64) {
-					if f.found(g, hashes, at, 1, blocks, 1<<40) != blocks {
-						b.Fatal("not found")
-					}
-				})
-			}
-		})
-	}
 }

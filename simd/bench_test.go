@@ -1,7 +1,6 @@
 package simd
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -17,18 +16,6 @@ const benchHashLen = 32
 
 // benchSink keeps results alive, so that the compiler removes no call.
 var benchSink int
-
-// BenchmarkEqualBaseline measures bytes.Equal, which finds whether two arrays differ but not
-// where. Its assembly uses vectors of the same width, so it shows how fast the machine reads
-// two arrays.
-func BenchmarkEqualBaseline(b *testing.B) {
-	benchmarkEqual(b, func(x, y []byte) int {
-		if !bytes.Equal(x, y) {
-			return 0
-		}
-		return len(x) / benchHashLen
-	})
-}
 
 // BenchmarkEqualPrefix compares equal arrays, which the kernel reads to the end. mem=hot
 // compares one pair again and again, mem=rotate another pair each time. Bytes per second

@@ -51,7 +51,7 @@ func matchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 }
 
 // prefetch starts to fetch n lines. The portable version does nothing. The gain is seen in package
-// index alone (BenchmarkRandomOrder).
+// index alone (BenchmarkProbe, order=random).
 func prefetch(lines **byte, n int) {
 	if useAVX2 {
 		prefetchAVX2(lines, n)
