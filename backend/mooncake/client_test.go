@@ -123,7 +123,7 @@ func TestBadReplies(t *testing.T) {
 			backend.ErrReply, "2 answers for 3 keys"},
 		"type": {func(q *request, _ []byte) { q.write(response(0, q.seq, textBody("1100"))) }, backend.ErrReply, "type 9dcffa76, not 2a5f8c5c"},
 		"trailing": {func(q *request, _ []byte) { q.write(response(0, q.seq, append(existBody([]int{1, 1, 0}, false), 0))) },
-			backend.ErrReply, "1 bytes behind it"},
+			backend.ErrReply, "1 bytes after it"},
 		"attachment":   {change(func(b []byte) []byte { b[12] = 1; return append(b, 0) }), backend.ErrReply, "1 bytes attached"},
 		"huge":         {change(func(b []byte) []byte { b[11] = 0x7f; return b }), backend.ErrReply, "were expected"},
 		"magic":        {change(func(b []byte) []byte { b[0] = 0x16; return b }), errNotMaster, "begins with"},
@@ -459,6 +459,18 @@ func TestLateErrors(t *testing.T) {
 	silent := startServer(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	_, err = newClient(t, Config{Masters: []string{silent}, DialTimeout: testTimeout}).Exists(contextWithin(t, 20*time.Millisecond), backend.KeyList{"here"})
 	require.Regexp(t, "^mooncake "+silent+`: unavailable: no master has answered within \d+ms$`, err)
+}
+
+// TestClosedWithoutLeader has a call lose the leader when Close has begun, so that no round follows.
+func TestClosedWithoutLeader(t *testing.T) {
+	c := newClient(t, Config{Masters: []string{startFake(t, loopback, FormTenant).addr}})
+	checkExists(t, c)
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.dropLeader(c.term)
+	_, _, err := c.waitLeader(t.Context())
+	require.Equal(t, errClosed, err)
 }
 
 func TestReadOnly(t *testing.T) {

@@ -122,7 +122,7 @@ func (r *reader) length() int {
 // end checks that everything was read, but for optional fields.
 func (r *reader) end() error {
 	if r.err == nil && len(r.rest) > 0 && !r.open {
-		r.fail("%d bytes behind it", len(r.rest))
+		r.fail("%d bytes after it", len(r.rest))
 	}
 	return r.err
 }

@@ -106,7 +106,7 @@ func TestParseExistRefuses(t *testing.T) {
 		"5c8c5f2a 03 0101 0100 0102":         "02 for a bool",
 		"5c8c5f2a 03 0101 0100 0201":         "02 for a bool",
 		"5c8c5f2a 03 0101 0100 00 00000000":  "error 0, which is none",
-		"5c8c5f2a 03 0101 0100 0101 00":      "1 bytes behind it",
+		"5c8c5f2a 03 0101 0100 0101 00":      "1 bytes after it",
 	} {
 		err := parseExist(unhex(t, body), make([]int, 3))
 		require.ErrorIs(t, err, backend.ErrReply, body)

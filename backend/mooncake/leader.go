@@ -50,10 +50,13 @@ func (c *Client) waitLeader(ctx context.Context) (addr string, term uint64, err 
 	began := time.Now()
 	for {
 		c.mu.Lock()
-		addr, term, round, lastErr := c.leader, c.term, c.round, c.lastErr
+		addr, term, round, lastErr, closed := c.leader, c.term, c.round, c.lastErr, c.closed
 		c.mu.Unlock()
 		if addr != "" {
 			return addr, term, nil
+		}
+		if closed {
+			return "", 0, errClosed
 		}
 		if round == nil {
 			return "", 0, fmt.Errorf("mooncake: %w: no master answers: %w", backend.ErrUnavailable, lastErr)

@@ -23,6 +23,17 @@ func TestUnknownEndpoints(t *testing.T) {
 	checkAllCalls(t, testBackend(t, Config{URL: c.URL()}))
 }
 
+// TestClusterWithoutSlots has a server of a cluster that nobody has set up. Nothing succeeds for want of servers.
+func TestClusterWithoutSlots(t *testing.T) {
+	b := testBackend(t, Config{URL: "redis-cluster://" + storetest.StartRedis(t, "--cluster-enabled", "yes").Addr})
+	_, infoErr := b.Info(testContext(t))
+	_, sampleErr := b.Sample(testContext(t))
+	for _, err := range []error{infoErr, sampleErr, b.Reset(testContext(t))} {
+		require.ErrorIs(t, err, backend.ErrMismatch)
+		require.ErrorContains(t, err, "is the cluster set up?")
+	}
+}
+
 // TestHostOfAsked has a cluster of two nodes on 127.0.0.2 that name no host in CLUSTER SLOTS or
 // in MOVED. It is the one that was asked, and not this machine.
 func TestHostOfAsked(t *testing.T) {

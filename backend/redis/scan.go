@@ -3,19 +3,30 @@ package redis
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 
+	"github.com/hitline/hitline/internal/requesterror"
 	goredis "github.com/redis/go-redis/v9"
 )
 
 // scanCount is the COUNT of SCAN: about how many keys of the database one call visits.
 const scanCount = 1000
 
-// forEachPrimary calls visit for the server, or concurrently for all primaries of the
-// cluster.
+// forEachPrimary calls visit for the server, or concurrently for all primaries of the cluster. It fails if the cluster
+// has none: it has not been set up.
 func (b *Backend) forEachPrimary(ctx context.Context, visit func(ctx context.Context, node *goredis.Client) error) error {
 	switch client := b.client.(type) {
 	case *goredis.ClusterClient:
-		return client.ForEachMaster(ctx, visit)
+		var visited atomic.Bool
+		err := client.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) (err error) {
+			defer requesterror.Recover(&err) // the goroutine is the driver's
+			visited.Store(true)
+			return visit(ctx, node)
+		})
+		if err == nil && !visited.Load() {
+			return &connError{mismatch: true, text: b.endpoint.String() + ": no server of the cluster has slots: is the cluster set up?"}
+		}
+		return err
 	case *goredis.Client:
 		return visit(ctx, client)
 	}

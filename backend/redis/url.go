@@ -65,12 +65,12 @@ func parseURL(text string, base *tls.Config) (*endpoint, error) {
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return nil, errors.New("has an unreadable part behind the ?" + encode)
+		return nil, errors.New("has an unreadable part after the ?" + encode)
 	}
 	params := []string{"addr", "db", "ca", "cert", "key", "server_name", "skip_verify"}
 	for name, values := range query {
 		if !slices.Contains(params, name) || len(values) > 1 && name != "addr" {
-			return nil, fmt.Errorf("may have, behind the ?, one each of %s%s", strings.Join(params, ", "), encode)
+			return nil, fmt.Errorf("may have, after the ?, one each of %s%s", strings.Join(params, ", "), encode)
 		}
 	}
 	db := query.Get("db")
