@@ -2,6 +2,7 @@ package index_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
@@ -27,6 +28,8 @@ import (
 const (
 	hashLen  = workload.HashLen
 	chainLen = 8192 // hashes of a chain or request
+	// missLen is how many hashes a request has whose first one is absent.
+	missLen = 131072
 )
 
 // benchmarkEntries returns the numbers of entries, each a multiple of chainLen.
@@ -207,6 +210,35 @@ func BenchmarkProbe(b *testing.B) {
 			})
 		})
 	}
+}
+
+// BenchmarkFirstMiss looks up 131,072 hashes of which the first is absent, another one each time,
+// so that what the table holds of it is cold. A request begins one hash behind the one before, so that
+// a few MiB hold many, and where depends on the answer, so that no two overlap in time.
+func BenchmarkFirstMiss(b *testing.B) {
+	const requests = 1 << 16 // before the hashes are drawn anew
+	forSubjects(b, func(b *testing.B, newSubject func(*testing.B, int) subject) {
+		forEntries(b, func(b *testing.B, chains *workload.Chains) {
+			s := newSubject(b, chains.Entries())
+			storeChains(b, s, chains)
+			absent, fresh := make([]byte, (requests+missLen)*hashLen), rand.NewChaCha8([32]byte{1})
+			_, _ = fresh.Read(absent) // never fails
+			runtime.GC()
+			at := 0
+			for b.Loop() {
+				if at == requests {
+					b.StopTimer()
+					_, _ = fresh.Read(absent)
+					at = 0
+					b.StartTimer()
+				}
+				got := s.leading(absent[at*hashLen:][:missLen*hashLen])
+				if at += 1 + got; got != 0 {
+					b.Fatalf("%d hashes were found that had never been stored", got)
+				}
+			}
+		})
+	})
 }
 
 // BenchmarkMemory stores chains, and reports the bytes of an entry: what is in use afterwards, heap and
