@@ -6,12 +6,15 @@ import (
 	"github.com/hitline/hitline/router"
 )
 
+// servicesReply is the reply of /services.
+type servicesReply struct {
+	Models  []router.ModelStatus  `json:"models"`
+	Sources []router.SourceStatus `json:"sources"`
+}
+
 // services answers /services.
 func (c *call) services() error {
-	var reply struct {
-		Models  []router.ModelStatus  `json:"models"`
-		Sources []router.SourceStatus `json:"sources"`
-	}
+	var reply servicesReply
 	visible := map[router.ModelKey]bool{}
 	for _, m := range c.cfg.Service.Models() {
 		if c.access.mayUse(m.Pool) {
