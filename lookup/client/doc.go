@@ -56,7 +56,4 @@
 //
 // Client and AsyncClient are safe for concurrent use. Arguments are borrowed until the call
 // returns; AsyncClient copies the hashes. Results belong to the caller.
-//
-// Programs are promised the packages lookup, lookup/api, lookup/client, lookup/server and
-// coordinator.
 package client
