@@ -78,9 +78,10 @@ func (s *Service) Renew(ctx context.Context, hashes coordinator.Hashes) error {
 	defer cancel()
 	for g := range groups {
 		r := renewal{remote: s.remote, hashes: hashes, group: s.remote.groups[g], prefixes: s.keyPrefixes(g), stride: s.coord.Stride(g), lease: int64(lease)}
-		err := r.renewStored(ctx, &groups[g])
 		if s.coord.StoresStates(g) {
 			err = r.renewState(ctx)
+		} else {
+			err = r.renewStored(ctx, &groups[g])
 		}
 		if err != nil {
 			return fmt.Errorf("renew: %w", err)

@@ -98,7 +98,7 @@ func (l *peerLog) write(level slog.Level, e peerEvent) {
 	add("credential", e.credential)
 	add("listen", e.listener)
 	if e.err != nil {
-		add("error", e.err.Error())
+		add("error", packageNames.Replace(e.err.Error()))
 	}
 	if e.suppressed > 0 {
 		attrs = append(attrs, slog.Int("suppressed", e.suppressed))

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"log/slog"
 	"net"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/netproto"
 )
 
 func TestPeerLogIsLimited(t *testing.T) {
@@ -20,8 +20,8 @@ func TestPeerLogIsLimited(t *testing.T) {
 		log, logger := lookuptest.NewLog(slog.LevelInfo)
 		l := newPeerLog(logger)
 		peer := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 5}
-		cause := errors.New("byte 47")
-		first := `level=WARN msg="connection closed" reason=bad_first_byte peer=10.0.0.1:5 error="byte 47"`
+		cause := netproto.ErrFirstByte
+		first := `level=WARN msg="connection closed" reason=bad_first_byte peer=10.0.0.1:5 error="first byte begins no known dialect"`
 
 		for range 100 {
 			l.connectionClosed(closedFirstByte, peer, cause)

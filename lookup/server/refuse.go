@@ -56,8 +56,10 @@ func reasonText(err error) string {
 	return text
 }
 
-// packageNames removes the names of packages from the text of an error: peers know none.
-var packageNames = strings.NewReplacer("backend: ", "", "coordinator: ", "", "index: ", "", "lookup: ", "", "server: ", "")
+// packageNames removes the names of packages from the text of an error: neither peers nor readers of the log know them.
+var packageNames = strings.NewReplacer(
+	"backend: ", "", "coordinator: ", "", "index: ", "", "lookup: ", "", "netproto: ", "", "server: ", "",
+)
 
 // statusOf returns the first frame of a refusal. The reference knows no reset that is done in part.
 func statusOf(tag netproto.Tag, r *api.Refusal) byte {
