@@ -112,9 +112,6 @@ func (h *SGLang) Clone() *SGLang {
 	return &clone
 }
 
-// PageSize returns the tokens of a page.
-func (h *SGLang) PageSize() int { return h.pageSize }
-
 // NumHashes returns how many hashes a prompt of that many tokens has. Bigrams need a token
 // behind the last page.
 func (h *SGLang) NumHashes(tokens int) int {

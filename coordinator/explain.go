@@ -111,8 +111,8 @@ func (c *Coordinator) Explain(p, onAnyRank *Presence, numTokens int64) (Hit, []G
 	return hit, ends, nil
 }
 
-// LookupExplain is Lookup and Explain over an external store. Unlike Lookup it returns an error
-// of the store: there is nothing to explain then.
+// LookupExplain is Lookup and Explain over an external store. Unlike Lookup it checks all keys in one round, in the
+// reference's order, and returns an error of the store: there is nothing to explain then.
 func (c *Coordinator) LookupExplain(numTokens int64, hashes Hashes, store KeyStore) (Hit, []GroupEnd, error) {
 	l, err := c.newGallop(numTokens, hashes)
 	if err != nil {

@@ -78,18 +78,18 @@ func (r *reads) record(v *view, from, to int) {
 
 var gallops = sync.Pool{New: func() any { return new(gallop) }}
 
-// Gallop returns the hit of a lookup of numTokens over an external store. It checks keys in rounds,
+// Lookup returns the hit of a lookup of numTokens over an external store. It checks keys in rounds,
 // each a call of Reserve and one of Exists, until no further key can change the answer. It begins
 // at the start of the hashes: see CheckStart. There are at most four rounds; a full hit takes at
 // most two. The keys of each block of the hit have been checked. If a full-attention group lacks
-// the first block, Gallop checks the keys of at most 64 positions, or of 192 if the lookup has no
+// the first block, Lookup checks the keys of at most 64 positions, or of 192 if the lookup has no
 // more. (Reference: MooncakeStoreWorker.lookup.)
 //
 // If Reserve or Exists fails in any round, the hit is 0 without an error, as in the reference:
 // the store must record its failure itself. Up to 0.24.0 a wrong number of answers is
 // ErrAnswerCount. From 0.25.0 on too many are ignored, and too few are ErrIndexOutOfRange if the
 // missing one is read. The other errors are those of Answer.
-func (c *Coordinator) Gallop(numTokens int64, hashes Hashes, store KeyStore) (Hit, error) {
+func (c *Coordinator) Lookup(numTokens int64, hashes Hashes, store KeyStore) (Hit, error) {
 	l, err := c.newGallop(numTokens, hashes)
 	if l == nil {
 		return Hit{}, err
@@ -115,24 +115,6 @@ func (c *Coordinator) Gallop(numTokens int64, hashes Hashes, store KeyStore) (Hi
 		}
 		l.tellFound(store)
 	}
-}
-
-// Lookup is Gallop in one round: it asks for all keys, in the reference's order.
-func (c *Coordinator) Lookup(numTokens int64, hashes Hashes, store KeyStore) (Hit, error) {
-	l, err := c.newGallop(numTokens, hashes)
-	if l == nil {
-		return Hit{}, err
-	}
-	defer l.release()
-	l.wantAll()
-	if l.useKnown(store, math.MaxInt); l.numWanted() > 0 {
-		if _, storeErr, err := l.exists(store); storeErr != nil || err != nil {
-			return Hit{}, err // a store that fails holds nothing
-		}
-		l.tellFound(store)
-	}
-	hit, err := l.evaluate(numTokens)
-	return ownHit(hit), err
 }
 
 // ownHit returns hit with tail boundaries of its own, which are the gallop's.

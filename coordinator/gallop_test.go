@@ -142,7 +142,7 @@ func TestGallopRounds(t *testing.T) {
 			for g, held := range tc.held {
 				store.hold(c, g, h, 0, below(held))
 			}
-			hit, err := c.Gallop(int64(16*tc.hashes), h, ExistsFunc(store.exists))
+			hit, err := c.Lookup(int64(16*tc.hashes), h, ExistsFunc(store.exists))
 			require.NoError(t, err)
 			assert.Equal(t, tc.hit, hit.Tokens)
 			assert.Equal(t, tc.sizes, store.sizes())
@@ -167,7 +167,7 @@ func TestGallopLongPrompt(t *testing.T) {
 				continue
 			}
 			lookup := func(answer int) (tokens int64, sizes []int) {
-				hit, err := c.Gallop(16*n, hashes, ExistsFunc(func(keys []string) ([]int, error) {
+				hit, err := c.Lookup(16*n, hashes, ExistsFunc(func(keys []string) ([]int, error) {
 					sizes = append(sizes, len(keys))
 					return slices.Repeat([]int{answer}, len(keys)), nil
 				}))
@@ -197,7 +197,7 @@ func TestGallopErrors(t *testing.T) {
 		for bad := range 2 {
 			lookup := func(answer func(answers []int) ([]int, error)) (Hit, error) {
 				round := -1
-				return c.Gallop(16*n, serial(n), ExistsFunc(func(keys []string) ([]int, error) {
+				return c.Lookup(16*n, serial(n), ExistsFunc(func(keys []string) ([]int, error) {
 					round++
 					answers := slices.Repeat([]int{1}, len(keys))
 					if round == bad {
@@ -229,17 +229,17 @@ func TestGallopErrors(t *testing.T) {
 	}
 	var none rounds
 	c := must(t, Pool{HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}})
-	hit, err := c.Gallop(32, letters("abc"), ExistsFunc(none.exists))
+	hit, err := c.Lookup(32, letters("abc"), ExistsFunc(none.exists))
 	require.NoError(t, err)
 	assert.Zero(t, hit)
-	_, err = c.Gallop(33, letters("abcdefgh"), ExistsFunc(none.exists))
+	_, err = c.Lookup(33, letters("abcdefgh"), ExistsFunc(none.exists))
 	require.ErrorIs(t, err, ErrPrecondition)
-	hit, err = c.Gallop(0, letters("abc"), ExistsFunc(none.exists))
+	hit, err = c.Lookup(0, letters("abc"), ExistsFunc(none.exists))
 	require.NoError(t, err)
 	assert.Zero(t, hit)
 	assert.Empty(t, none.calls)
 	c = must(t, Pool{Groups: []Group{window(16, 32)}})
-	_, err = c.Gallop(160, letters("abc"), ExistsFunc(none.exists))
+	_, err = c.Lookup(160, letters("abc"), ExistsFunc(none.exists))
 	require.ErrorIs(t, err, ErrIndexOutOfRange)
 	assert.Len(t, none.calls, 1, "a store that fails is noticed")
 }
@@ -302,15 +302,15 @@ func (s *source) gallopCase(t testing.TB) gallopCase {
 	return g
 }
 
-// compare compares a galloping lookup with Lookup. One over a store that stops at gaps has the same
+// compare compares a lookup with one in a single round. One over a store that stops at gaps has the same
 // answer in as many rounds at most. It returns how many keys that one was spared.
 func (g *gallopCase) compare(t testing.TB) (spared int) {
 	t.Helper()
 	gallop := rounds{held: g.held}
-	hit, err := g.c.Gallop(g.tokens, g.fromStart(), ExistsFunc(gallop.exists))
+	hit, err := g.c.Lookup(g.tokens, g.fromStart(), ExistsFunc(gallop.exists))
 	g.check(t, &gallop, hit, err)
 	stopping := stoppingRounds{rounds: rounds{held: g.held}, chunkLen: g.chunk}
-	stopped, stoppedErr := g.c.Gallop(g.tokens, g.fromStart(), &stopping)
+	stopped, stoppedErr := g.c.Lookup(g.tokens, g.fromStart(), &stopping)
 	g.check(t, &stopping.rounds, stopped, stoppedErr)
 	if len(stopping.calls) > len(gallop.calls) {
 		t.Fatalf("pool %+v: stopping costs rounds: %v, and %v without", g.c.Pool(), stopping.sizes(), gallop.sizes())
@@ -318,7 +318,7 @@ func (g *gallopCase) compare(t testing.TB) (spared int) {
 	return stopping.left
 }
 
-// check checks a galloping lookup and the calls that it has made.
+// check checks a lookup and the calls that it has made.
 func (g *gallopCase) check(t testing.TB, gallop *rounds, hit Hit, err error) {
 	t.Helper()
 	describe := func(format string, args ...any) {
@@ -326,16 +326,16 @@ func (g *gallopCase) check(t testing.TB, gallop *rounds, hit Hit, err error) {
 		t.Fatalf("pool %+v\ntokens %d, start %d, hashes %d\n%s", g.c.Pool(), g.tokens, g.start, g.hashes.Len(), fmt.Sprintf(format, args...))
 	}
 	lookup := rounds{held: g.held}
-	want, wantErr := g.c.Lookup(g.tokens, g.fromStart(), ExistsFunc(lookup.exists))
+	want, wantErr := g.c.lookupAll(g.tokens, g.fromStart(), ExistsFunc(lookup.exists))
 	if errorClass(err) != errorClass(wantErr) || hit.Tokens != want.Tokens || !slices.Equal(hit.TailBoundaries, want.TailBoundaries) {
-		describe("galloping: %v, %v; Lookup: %v, %v", hit, err, want, wantErr)
+		describe("in rounds: %v, %v; in one: %v, %v", hit, err, want, wantErr)
 	}
 	if g.start > 0 {
 		whole := rounds{held: maps.Clone(g.held)}
 		for group := range g.c.groups {
 			whole.hold(g.c, group, g.hashes, 0, below(g.c.positionsBefore(group, g.start)))
 		}
-		want, wantErr := g.c.Lookup(g.tokens, g.hashes, ExistsFunc(whole.exists))
+		want, wantErr := g.c.lookupAll(g.tokens, g.hashes, ExistsFunc(whole.exists))
 		if errorClass(err) != errorClass(wantErr) || hit.Tokens != want.Tokens || !slices.Equal(hit.TailBoundaries, want.TailBoundaries) {
 			describe("from the start: %v, %v; with all before it in the store: %v, %v", hit, err, want, wantErr)
 		}
@@ -357,7 +357,7 @@ func (g *gallopCase) check(t testing.TB, gallop *rounds, hit Hit, err error) {
 	}
 	for key, times := range gallop.times {
 		if lookup.times[key] == 0 || times > 1 {
-			describe("key %s is checked %d times, and %d times by Lookup", key, times, lookup.times[key])
+			describe("key %s is checked %d times, and %d times in one round", key, times, lookup.times[key])
 		}
 	}
 	if err != nil || hit.Tokens == 0 {
@@ -426,7 +426,7 @@ func (g *gallopCase) made(s *Scratch, group int) (raw []int) {
 	return raw
 }
 
-func FuzzGallop(f *testing.F) {
+func FuzzLookupRounds(f *testing.F) {
 	for seed := range uint64(64) {
 		f.Add(randomBytes(seed, 200))
 	}
@@ -437,7 +437,7 @@ func FuzzGallop(f *testing.F) {
 }
 
 // A plain test run compares this many random lookups without the fuzzer.
-func TestGallopAgreesWithLookup(t *testing.T) {
+func TestLookupAgreesWithOneRound(t *testing.T) {
 	spared := 0
 	for seed := range seedsFor(1_500) {
 		g := (&source{data: randomBytes(seed, 200)}).gallopCase(t)

@@ -61,41 +61,39 @@ func TestKnownBlocks(t *testing.T) {
 				}
 			}
 		}
-		for name, lookup := range map[string]func(int64, Hashes, KeyStore) (Hit, error){"gallop": g.c.Gallop, "lookup": g.c.Lookup} {
-			plain := rounds{held: g.held}
-			want, wantErr := lookup(g.tokens, g.fromStart(), ExistsFunc(plain.exists))
-			knows := map[string]bool{}
-			for key := range complete {
-				if random.IntN(4) > 0 {
-					knows[key] = true
-				}
+		plain := rounds{held: g.held}
+		want, wantErr := g.c.Lookup(g.tokens, g.fromStart(), ExistsFunc(plain.exists))
+		knows := map[string]bool{}
+		for key := range complete {
+			if random.IntN(4) > 0 {
+				knows[key] = true
 			}
-			for again := range 2 {
-				store := rounds{held: g.held}
-				k := &knowing{ExistsFunc(store.exists), g.c, knows, map[string]bool{}}
-				hit, err := lookup(g.tokens, g.fromStart(), k)
-				require.Equal(t, errorClass(wantErr), errorClass(err), "%s %d", name, seed)
-				require.Equal(t, want, hit, "%s %d", name, seed)
-				require.LessOrEqual(t, len(store.calls), maxRounds)
-				for key, times := range store.times {
-					require.Equal(t, 1, times)
-					require.False(t, knows[key], "%s %d: asked for what it knows", name, seed)
-					require.Equal(t, complete[key], k.found[key], "%s %d", name, seed)
-				}
-				for key := range k.found {
-					require.Positive(t, store.times[key])
-					knows[key] = true
-				}
-				switch {
-				case again == 0:
-				case len(store.calls) == 0 && hit.Tokens > 0:
-					withoutCall++
-				default:
-					asked++
-				}
-				if again == 1 && name == "gallop" && hit.Tokens == want.Tokens && allHeld(&plain) {
-					require.Empty(t, store.calls, "all that matters is known: %d", seed)
-				}
+		}
+		for again := range 2 {
+			store := rounds{held: g.held}
+			k := &knowing{ExistsFunc(store.exists), g.c, knows, map[string]bool{}}
+			hit, err := g.c.Lookup(g.tokens, g.fromStart(), k)
+			require.Equal(t, errorClass(wantErr), errorClass(err), seed)
+			require.Equal(t, want, hit, seed)
+			require.LessOrEqual(t, len(store.calls), maxRounds)
+			for key, times := range store.times {
+				require.Equal(t, 1, times)
+				require.False(t, knows[key], "%d: asked for what it knows", seed)
+				require.Equal(t, complete[key], k.found[key], seed)
+			}
+			for key := range k.found {
+				require.Positive(t, store.times[key])
+				knows[key] = true
+			}
+			switch {
+			case again == 0:
+			case len(store.calls) == 0 && hit.Tokens > 0:
+				withoutCall++
+			default:
+				asked++
+			}
+			if again == 1 && hit.Tokens == want.Tokens && allHeld(&plain) {
+				require.Empty(t, store.calls, "all that matters is known: %d", seed)
 			}
 		}
 	}
@@ -108,7 +106,7 @@ func TestKnownBlocksOfAnAbsentPrompt(t *testing.T) {
 	c := must(t, Pool{Groups: []Group{full(16)}})
 	var store rounds
 	k := &counting{knowing: knowing{KeyStore: ExistsFunc(store.exists), c: c}}
-	_, err := c.Gallop(16*2048, serial(2048), k)
+	_, err := c.Lookup(16*2048, serial(2048), k)
 	require.NoError(t, err)
 	require.Len(t, store.calls, 1)
 	require.LessOrEqual(t, k.blocks, 2*firstRound)

@@ -34,7 +34,7 @@ func judgeReleaseWorker(cs *conformance.WorkerCase, release string) conformance.
 	if c.FineGrained() != cs.Expect.FineGrained {
 		return conformance.Differs("fine-grained %v, want %v", c.FineGrained(), cs.Expect.FineGrained)
 	}
-	hit, err := c.Lookup(cs.TokenLen, NewHashes(cs.Blob(), cs.HashLen), ExistsFunc(store.Exists))
+	hit, err := c.lookupAll(cs.TokenLen, NewHashes(cs.Blob(), cs.HashLen), ExistsFunc(store.Exists))
 	return cs.Judge(store, hit.Tokens, pairsOf(hit.TailBoundaries), err, errorClass(err))
 }
 

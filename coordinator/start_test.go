@@ -16,22 +16,20 @@ func TestCheckStart(t *testing.T) {
 	}
 	assert.Zero(t, c.HashesFrom(Hashes{}, 1000).Start())
 	for _, start := range []int64{-64, 16, 63, 256} {
-		for _, lookup := range []func(int64, Hashes, KeyStore) (Hit, error){c.Lookup, c.Gallop} {
-			_, err := lookup(200, serial(4).From(start), ExistsFunc(new(rounds).exists))
-			require.ErrorIs(t, err, ErrPrecondition, "start %d", start)
-		}
+		_, err := c.Lookup(200, serial(4).From(start), ExistsFunc(new(rounds).exists))
+		require.ErrorIs(t, err, ErrPrecondition, "start %d", start)
 	}
 	var store rounds
 	for _, hashes := range []Hashes{serial(0), serial(4)} { // all before the start, or some behind
-		hit, err := c.Gallop(200, NewHashes(hashes.Blob(), 8).From(192), ExistsFunc(store.exists))
+		hit, err := c.Lookup(200, NewHashes(hashes.Blob(), 8).From(192), ExistsFunc(store.exists))
 		require.NoError(t, err)
 		assert.EqualValues(t, 192, hit.Tokens)
 	}
 	assert.Empty(t, store.calls, "200 tokens have no block behind 192")
 }
 
-// TestGallopFromStart says how many keys each round asks of a lookup that begins late in a prompt.
-func TestGallopFromStart(t *testing.T) {
+// TestLookupFromStart says how many keys each round asks of a lookup that begins late in a prompt.
+func TestLookupFromStart(t *testing.T) {
 	const n, start = 5150, 5000
 	pool := Pool{VLLM: "0.28.0", TPSize: 8, Groups: []Group{full(16), window(16, 1024)}}
 	c := must(t, pool)
@@ -49,7 +47,7 @@ func TestGallopFromStart(t *testing.T) {
 		for g := range 2 { // nothing before the start is stored
 			store.hold(c, g, hashes, 0, func(i int) bool { return start <= i && i < start+held })
 		}
-		hit, err := c.Gallop(16*n, NewHashes(hashes.Blob()[8*start:], 8).From(16*start), ExistsFunc(store.exists))
+		hit, err := c.Lookup(16*n, NewHashes(hashes.Blob()[8*start:], 8).From(16*start), ExistsFunc(store.exists))
 		require.NoError(t, err)
 		for key := range store.times {
 			assert.False(t, before[key], key)
@@ -91,7 +89,7 @@ func TestMaskSetFirst(t *testing.T) {
 func TestHashesFromNoStart(t *testing.T) {
 	c := must(t, Pool{VLLM: "0.28.0", HashBlockSize: 1, Groups: []Group{full(1)}})
 	for _, start := range []int64{-1, 1<<32 - 1, 1 << 32, 1<<32 + 1, 1 << 40, -1 << 40} {
-		_, err := c.Gallop(1<<41, serial(4).From(start), ExistsFunc(new(rounds).exists))
+		_, err := c.Lookup(1<<41, serial(4).From(start), ExistsFunc(new(rounds).exists))
 		require.ErrorIs(t, err, ErrPrecondition, start)
 	}
 }

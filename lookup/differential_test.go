@@ -198,9 +198,6 @@ func (d *differential) lookup(n int) {
 	hit, err := d.coord.Lookup(int64(tokens), view, coordinator.ExistsFunc(d.exists))
 	check("Lookup", hit.Tokens, err)
 	checkTails("Lookup", hit.TailBoundaries, err)
-	hit, err = d.coord.Gallop(int64(tokens), view, coordinator.ExistsFunc(d.exists))
-	check("Gallop", hit.Tokens, err)
-	checkTails("Gallop", hit.TailBoundaries, err)
 	d.plan(int64(tokens), view, int64(want), class)
 	d.explain(int64(tokens), view)
 	for _, service := range []*Service{d.service, d.remote} {

@@ -14,7 +14,7 @@
 //
 // Over a store a lookup needs all hashes that can change its answer, see Needed. It waits for an
 // equal lookup in flight and takes its answer, or builds keys and asks: in rounds, until the answer is
-// certain (coordinator.Gallop). What was found a moment ago is not asked again if the store leases
+// certain (coordinator.Lookup). What was found a moment ago is not asked again if the store leases
 // it. A circuit breaker stops asking a store that fails. A store that fails or is late is a hit of 0.
 //
 // lookup/server serves all this over sockets, lookup/client asks such a server, lookup/metrics exports

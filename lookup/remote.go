@@ -100,7 +100,7 @@ func (r *remote) lookupKnown(numTokens int64, hashes coordinator.Hashes) (api.Hi
 	if lease.window == 0 {
 		return api.Hit{}, false
 	}
-	hit, err := r.service.coord.Gallop(numTokens, hashes, lease)
+	hit, err := r.service.coord.Lookup(numTokens, hashes, lease)
 	if err != nil || lease.incomplete {
 		return api.Hit{}, false
 	}
@@ -131,7 +131,7 @@ func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Ha
 	lease := r.lease(ctx, hashes.Len())
 	defer lease.end()
 	lease.probe = probe
-	o.hit, o.err = r.service.coord.Gallop(numTokens, hashes, lease)
+	o.hit, o.err = r.service.coord.Lookup(numTokens, hashes, lease)
 	if lease.refused != nil {
 		o.err = lease.refused
 	}
