@@ -50,6 +50,8 @@ func TestDoctorOfMemory(t *testing.T) {
 	assert.Equal(t, 8, d.GroupRanks)
 	assert.Len(t, d.Patterns, 4, "the first few")
 	assert.Equal(t, "p@m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@HASH", d.Patterns[0])
+
+	assert.Len(t, runDoctor(t, "pools: {a: {model_name: m}}\n").Notes, 1, "nothing of keys, of which there are none")
 }
 
 func TestDoctorWithoutConnection(t *testing.T) {

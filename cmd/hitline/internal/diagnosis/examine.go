@@ -15,13 +15,15 @@ type Prompt struct {
 	Hashes coordinator.Hashes // of all its blocks
 }
 
-// Examine compares the pool of rules with the contents of store. Without rules it looks
-// at the server alone. It changes nothing there. It returns an error only if the store cannot be reached; the report then has
-// what is known without a connection.
+// Examine compares the pool of rules with the contents of store. Without rules it looks at the server alone. It changes
+// nothing there. It returns an error only if the store cannot be reached; the report then has what is known without a
+// connection.
 func Examine(ctx context.Context, rules *coordinator.Coordinator, store *Store, prompt Prompt) (*Report, error) {
 	e := &examination{store: store, report: newReport(store.Backend, rules)}
 	if rules != nil {
 		e.comparer = newComparer(rules)
+	} else {
+		e.report.addNote("no pool is configured, so keys were not compared: give --pool and the name of one that a running server has, or configure pool")
 	}
 	return e.report, e.run(ctx, prompt)
 }

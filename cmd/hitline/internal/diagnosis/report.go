@@ -56,7 +56,6 @@ const maxPatterns = 4
 func newReport(backend string, rules *coordinator.Coordinator) *Report {
 	r := &Report{Backend: backend}
 	if rules == nil {
-		r.addNote("no pool is configured, so keys were not compared: give --pool and the name of one that a running server has, or configure pool")
 		return r
 	}
 	for _, warning := range rules.Warnings() {
