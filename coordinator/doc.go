@@ -63,7 +63,7 @@
 //	keys.go         the text of keys
 //	keystore.go     KeyStore, the external store of a lookup
 //	lookup.go       Answer: a lookup by presence
-//	gallop.go       Lookup: a lookup over a store, in rounds
+//	store_lookup.go Lookup: a lookup over a store, in rounds
 //	bitset.go       bits of positions
 //	known.go        blocks that are present without being asked for
 //	compare.go      what differs between two pools; later_fields.go which release has which field

@@ -114,7 +114,7 @@ func (c *Coordinator) Explain(p, onAnyRank *Presence, numTokens int64) (Hit, []G
 // LookupExplain is Lookup and Explain over an external store. Unlike Lookup it checks all keys in one round, in the
 // reference's order, and returns an error of the store: there is nothing to explain then.
 func (c *Coordinator) LookupExplain(numTokens int64, hashes Hashes, store KeyStore) (Hit, []GroupEnd, error) {
-	l, err := c.newGallop(numTokens, hashes)
+	l, err := c.newStoreLookup(numTokens, hashes)
 	if err != nil {
 		return Hit{}, nil, err
 	}
@@ -140,7 +140,7 @@ func (c *Coordinator) LookupExplain(numTokens int64, hashes Hashes, store KeySto
 
 // presentOnAnyRank returns the positions whose blocks are stored on at least one of their ranks,
 // by the answers to all keys. applyAnswers must have accepted them.
-func (l *gallop) presentOnAnyRank(answers []int) *Presence {
+func (l *storeLookup) presentOnAnyRank(answers []int) *Presence {
 	p := &Presence{NumHashes: l.numHashes, Bits: make([][]uint64, len(l.c.groups))}
 	for g := range l.c.groups {
 		p.Bits[g] = make([]uint64, len(l.presence.Bits[g]))
@@ -159,7 +159,7 @@ func (l *gallop) presentOnAnyRank(answers []int) *Presence {
 }
 
 // setMissingRanks sets the missing ranks of all groups by the answers to all keys of a lookup.
-func (l *gallop) setMissingRanks(ends []GroupEnd, answers []int) {
+func (l *storeLookup) setMissingRanks(ends []GroupEnd, answers []int) {
 	for g := range ends {
 		end, ranks := &ends[g], len(l.c.groups[g].ranks)
 		missing := l.c.FirstMissingPosition(end)

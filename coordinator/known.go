@@ -15,7 +15,7 @@ type BlockStore interface {
 
 // useKnown makes the wanted positions present whose blocks the store knows. In each group it ends when limit
 // positions are left that it does not know, or some more: those behind stay wanted.
-func (l *gallop) useKnown(store KeyStore, limit int) {
+func (l *storeLookup) useKnown(store KeyStore, limit int) {
 	known, ok := store.(BlockStore)
 	if !ok {
 		return
@@ -38,7 +38,7 @@ func (l *gallop) useKnown(store KeyStore, limit int) {
 }
 
 // tellFound tells the store which of the wanted positions its answers made present.
-func (l *gallop) tellFound(store KeyStore) {
+func (l *storeLookup) tellFound(store KeyStore) {
 	known, ok := store.(BlockStore)
 	if !ok {
 		return
@@ -54,4 +54,4 @@ func (l *gallop) tellFound(store KeyStore) {
 
 // hashOf returns the index in hashes of the hash of the first position of word w, below 0 if it is before the
 // start.
-func (l *gallop) hashOf(g, w int) int { return KeyIndex(64*w, l.c.KeyStride(g)) - l.first }
+func (l *storeLookup) hashOf(g, w int) int { return KeyIndex(64*w, l.c.KeyStride(g)) - l.first }

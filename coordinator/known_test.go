@@ -48,7 +48,7 @@ func (s *knowing) Found(g int, hashes Hashes, first, stride int, blocks uint64) 
 func TestKnownBlocks(t *testing.T) {
 	withoutCall, asked := 0, 0
 	for seed := range seedsFor(1_000) {
-		g := (&source{data: randomBytes(seed, 200)}).gallopCase(t)
+		g := (&source{data: randomBytes(seed, 200)}).lookupCase(t)
 		random := rand.New(rand.NewPCG(seed, 0))
 		complete := map[string]bool{} // blocks that all ranks hold, by the key on the first
 		for group := range g.c.groups {

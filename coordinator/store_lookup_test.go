@@ -96,8 +96,8 @@ func (s *rounds) hold(c *Coordinator, g int, hashes Hashes, lack int, positions 
 
 func below(n int) func(i int) bool { return func(i int) bool { return i < n } }
 
-// TestGallopRounds says how many keys each round of a lookup asks.
-func TestGallopRounds(t *testing.T) {
+// TestLookupRounds says how many keys each round of a lookup asks.
+func TestLookupRounds(t *testing.T) {
 	const n = 2048
 	const all = n * 16
 	hashes := serial(n)
@@ -151,7 +151,7 @@ func TestGallopRounds(t *testing.T) {
 }
 
 // The bounds that a long prompt is promised.
-func TestGallopLongPrompt(t *testing.T) {
+func TestLookupLongPrompt(t *testing.T) {
 	const n = 131072
 	hashes := serial(n)
 	pools := benchPools()
@@ -190,7 +190,7 @@ func TestGallopLongPrompt(t *testing.T) {
 }
 
 // Errors are the same, whichever round they come in.
-func TestGallopErrors(t *testing.T) {
+func TestStoreLookupErrors(t *testing.T) {
 	const n = 1000
 	for _, vllm := range []string{"", "0.27.0"} {
 		c := must(t, Pool{TPSize: 2, VLLM: vllm})
@@ -244,8 +244,8 @@ func TestGallopErrors(t *testing.T) {
 	assert.Len(t, none.calls, 1, "a store that fails is noticed")
 }
 
-// gallopCase is a random lookup over a random store.
-type gallopCase struct {
+// lookupCase is a random lookup over a random store.
+type lookupCase struct {
 	c      *Coordinator
 	tokens int64
 	start  int64
@@ -255,9 +255,9 @@ type gallopCase struct {
 }
 
 // fromStart returns the hashes from the start on.
-func (g *gallopCase) fromStart() Hashes { return g.c.HashesFrom(g.hashes, g.start) }
+func (g *lookupCase) fromStart() Hashes { return g.c.HashesFrom(g.hashes, g.start) }
 
-func (s *source) gallopCase(t testing.TB) gallopCase {
+func (s *source) lookupCase(t testing.TB) lookupCase {
 	pool := s.pool()
 	if s.flag() {
 		pool.VLLM = "0.28.0"
@@ -275,7 +275,7 @@ func (s *source) gallopCase(t testing.TB) gallopCase {
 		n *= 1 + s.below(4)
 	}
 	hashes := serial(n)
-	g := gallopCase{c: c, hashes: hashes, held: map[string]bool{}, chunk: 1 + s.below(100)}
+	g := lookupCase{c: c, hashes: hashes, held: map[string]bool{}, chunk: 1 + s.below(100)}
 	c.stretch = 1 + s.below(100)
 	g.tokens = int64(n * pool.HashBlockSize)
 	if s.flag() {
@@ -304,22 +304,22 @@ func (s *source) gallopCase(t testing.TB) gallopCase {
 
 // compare compares a lookup with one in a single round. One over a store that stops at gaps has the same
 // answer in as many rounds at most. It returns how many keys that one was spared.
-func (g *gallopCase) compare(t testing.TB) (spared int) {
+func (g *lookupCase) compare(t testing.TB) (spared int) {
 	t.Helper()
-	gallop := rounds{held: g.held}
-	hit, err := g.c.Lookup(g.tokens, g.fromStart(), ExistsFunc(gallop.exists))
-	g.check(t, &gallop, hit, err)
+	inRounds := rounds{held: g.held}
+	hit, err := g.c.Lookup(g.tokens, g.fromStart(), ExistsFunc(inRounds.exists))
+	g.check(t, &inRounds, hit, err)
 	stopping := stoppingRounds{rounds: rounds{held: g.held}, chunkLen: g.chunk}
 	stopped, stoppedErr := g.c.Lookup(g.tokens, g.fromStart(), &stopping)
 	g.check(t, &stopping.rounds, stopped, stoppedErr)
-	if len(stopping.calls) > len(gallop.calls) {
-		t.Fatalf("pool %+v: stopping costs rounds: %v, and %v without", g.c.Pool(), stopping.sizes(), gallop.sizes())
+	if len(stopping.calls) > len(inRounds.calls) {
+		t.Fatalf("pool %+v: stopping costs rounds: %v, and %v without", g.c.Pool(), stopping.sizes(), inRounds.sizes())
 	}
 	return stopping.left
 }
 
 // check checks a lookup and the calls that it has made.
-func (g *gallopCase) check(t testing.TB, gallop *rounds, hit Hit, err error) {
+func (g *lookupCase) check(t testing.TB, inRounds *rounds, hit Hit, err error) {
 	t.Helper()
 	describe := func(format string, args ...any) {
 		t.Helper()
@@ -347,15 +347,15 @@ func (g *gallopCase) check(t testing.TB, gallop *rounds, hit Hit, err error) {
 	if fullHit {
 		most = 2
 	}
-	if len(gallop.calls) > most {
-		describe("%d rounds, at most %d are right: %v keys", len(gallop.calls), most, gallop.sizes())
+	if len(inRounds.calls) > most {
+		describe("%d rounds, at most %d are right: %v keys", len(inRounds.calls), most, inRounds.sizes())
 	}
-	for _, keys := range gallop.calls {
+	for _, keys := range inRounds.calls {
 		if len(keys) == 0 {
 			describe("a round without keys")
 		}
 	}
-	for key, times := range gallop.times {
+	for key, times := range inRounds.times {
 		if lookup.times[key] == 0 || times > 1 {
 			describe("key %s is checked %d times, and %d times in one round", key, times, lookup.times[key])
 		}
@@ -372,7 +372,7 @@ func (g *gallopCase) check(t testing.TB, gallop *rounds, hit Hit, err error) {
 		for _, raw := range g.made(&s, group) {
 			for rank := range g.c.Ranks(group) {
 				key := g.c.key(group, rank, g.hashes.At(raw))
-				if gallop.times[key] == 0 && lookup.times[key] > 0 {
+				if inRounds.times[key] == 0 && lookup.times[key] > 0 {
 					describe("hash %d of group %d has not been checked, and the answer is %d", raw, group, hit)
 				}
 			}
@@ -390,8 +390,8 @@ func allHeld(s *rounds) bool {
 }
 
 // presence is that of what the store has. The lookup must have keys.
-func (g *gallopCase) presence(t testing.TB, store *rounds) *Presence {
-	l, err := g.c.newGallop(g.tokens, g.fromStart())
+func (g *lookupCase) presence(t testing.TB, store *rounds) *Presence {
+	l, err := g.c.newStoreLookup(g.tokens, g.fromStart())
 	require.NoError(t, err)
 	defer l.release()
 	l.wantAll()
@@ -407,7 +407,7 @@ func (g *gallopCase) presence(t testing.TB, store *rounds) *Presence {
 
 // made returns the raw hashes of the blocks that a group's part of an answer is
 // made of.
-func (g *gallopCase) made(s *Scratch, group int) (raw []int) {
+func (g *lookupCase) made(s *Scratch, group int) (raw []int) {
 	stride, found := g.c.Stride(group), s.results[g.c.groups[group].attention].groupHit
 	for start, end := range s.Mask(group).Runs() {
 		for i := int(start); i < int(end); i++ {
@@ -431,7 +431,7 @@ func FuzzLookupRounds(f *testing.F) {
 		f.Add(randomBytes(seed, 200))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		g := (&source{data: data}).gallopCase(t)
+		g := (&source{data: data}).lookupCase(t)
 		g.compare(t)
 	})
 }
@@ -440,7 +440,7 @@ func FuzzLookupRounds(f *testing.F) {
 func TestLookupAgreesWithOneRound(t *testing.T) {
 	spared := 0
 	for seed := range seedsFor(1_500) {
-		g := (&source{data: randomBytes(seed, 200)}).gallopCase(t)
+		g := (&source{data: randomBytes(seed, 200)}).lookupCase(t)
 		spared += g.compare(t)
 	}
 	assert.Positive(t, spared)

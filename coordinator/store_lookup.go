@@ -11,7 +11,7 @@ import (
 	"github.com/hitline/hitline/internal/requesterror"
 )
 
-// A galloping lookup checks keys in rounds, until no further key can change the answer.
+// A lookup over a store checks keys in rounds, until no further key can change the answer.
 //
 // A position is undetermined until its keys are checked. Undetermined positions count as
 // present. The rules are applied to this presence, and the positions that they read are
@@ -40,8 +40,8 @@ const (
 	maxRounds, maxRoundsWithoutFull = 4, 2
 )
 
-// gallop is one lookup in rounds. It belongs to one goroutine.
-type gallop struct {
+// storeLookup is one lookup in rounds. It belongs to one goroutine.
+type storeLookup struct {
 	c         *Coordinator
 	tokenLen  int64
 	hashes    Hashes
@@ -58,7 +58,7 @@ type gallop struct {
 
 // reads are the positions that the rules read in one evaluation.
 type reads struct {
-	of     *gallop
+	of     *storeLookup
 	wanted [][]uint64 // bits by group: the undetermined ones, which the next round checks
 }
 
@@ -76,7 +76,7 @@ func (r *reads) record(v *view, from, to int) {
 	}
 }
 
-var gallops = sync.Pool{New: func() any { return new(gallop) }}
+var storeLookups = sync.Pool{New: func() any { return new(storeLookup) }}
 
 // Lookup returns the hit of a lookup of numTokens over an external store. It checks keys in rounds,
 // each a call of Reserve and one of Exists, until no further key can change the answer. It begins
@@ -90,7 +90,7 @@ var gallops = sync.Pool{New: func() any { return new(gallop) }}
 // ErrAnswerCount. From 0.25.0 on too many are ignored, and too few are ErrIndexOutOfRange if the
 // missing one is read. The other errors are those of Answer.
 func (c *Coordinator) Lookup(numTokens int64, hashes Hashes, store KeyStore) (Hit, error) {
-	l, err := c.newGallop(numTokens, hashes)
+	l, err := c.newStoreLookup(numTokens, hashes)
 	if l == nil {
 		return Hit{}, err
 	}
@@ -117,15 +117,15 @@ func (c *Coordinator) Lookup(numTokens int64, hashes Hashes, store KeyStore) (Hi
 	}
 }
 
-// ownHit returns hit with tail boundaries of its own, which are the gallop's.
+// ownHit returns hit with tail boundaries of its own, which are the lookup's.
 func ownHit(hit Hit) Hit {
 	hit.TailBoundaries = slices.Clone(hit.TailBoundaries)
 	return hit
 }
 
-// newGallop returns a lookup whose positions from the start on are all undetermined. It returns nil
+// newStoreLookup returns a lookup whose positions from the start on are all undetermined. It returns nil
 // if the hit is 0 whatever is stored. The caller must release it.
-func (c *Coordinator) newGallop(numTokens int64, hashes Hashes) (*gallop, error) {
+func (c *Coordinator) newStoreLookup(numTokens int64, hashes Hashes) (*storeLookup, error) {
 	if err := c.CheckStart(hashes.Start(), max(0, numTokens)); err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func (c *Coordinator) newGallop(numTokens int64, hashes Hashes) (*gallop, error)
 	if err != nil {
 		return nil, err
 	}
-	l := gallops.Get().(*gallop)
+	l := storeLookups.Get().(*storeLookup)
 	if !l.begin(c, tokenLen, hashes) {
 		l.release()
 		return nil, nil //nolint:nilnil // likewise
@@ -146,7 +146,7 @@ func (c *Coordinator) newGallop(numTokens int64, hashes Hashes) (*gallop, error)
 
 // begin makes all positions whose keys a lookup checks undetermined, and those before its start
 // present. It returns false if there are none.
-func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes Hashes) bool {
+func (l *storeLookup) begin(c *Coordinator, tokenLen int64, hashes Hashes) bool {
 	l.c, l.tokenLen, l.hashes = c, tokenLen, hashes
 	l.numHashes, l.stops = c.NumHashes(hashes), false
 	l.first = l.numHashes - hashes.Len()
@@ -176,19 +176,19 @@ func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes Hashes) bool {
 }
 
 // keyRuns iterates over the runs of positions of group g whose keys the lookup checks.
-func (l *gallop) keyRuns(g int) iter.Seq2[int, int] {
+func (l *storeLookup) keyRuns(g int) iter.Seq2[int, int] {
 	return l.c.keyRuns(g, l.c.positionsBefore(g, l.hashes.Start()), l.tokenLen, l.numHashes)
 }
 
 // release returns l to the pool, without references to what it does not own.
-func (l *gallop) release() {
+func (l *storeLookup) release() {
 	l.c, l.hashes, l.scratch.c = nil, Hashes{}, nil
-	gallops.Put(l)
+	storeLookups.Put(l)
 }
 
 // evaluate applies the rules to the presence. It sets reads and bound, and returns the
 // answer as far as it is determined.
-func (l *gallop) evaluate(numTokens int64) (Hit, error) {
+func (l *storeLookup) evaluate(numTokens int64) (Hit, error) {
 	for _, wanted := range l.reads.wanted {
 		clear(wanted)
 	}
@@ -212,7 +212,7 @@ func (c *Coordinator) hitMayGrow() bool {
 
 // hitIsZero reports whether the first group's hit is determined to be 0, and so the common
 // hit. Eagle groups then still read a block, but drop it.
-func (l *gallop) hitIsZero() bool {
+func (l *storeLookup) hitIsZero() bool {
 	first := &l.c.attention[0]
 	if !first.Kind.IsFull() || l.scratch.results[0].hit > 0 || l.c.hitMayGrow() {
 		return false
@@ -226,15 +226,15 @@ func (l *gallop) hitIsZero() bool {
 }
 
 // wantAll makes all undetermined positions wanted.
-func (l *gallop) wantAll() {
+func (l *storeLookup) wantAll() {
 	for g, undetermined := range l.undetermined {
 		copy(l.reads.wanted[g], undetermined)
 	}
 }
 
-// wantAny makes some undetermined position wanted if none is. As in Lookup every request
-// then calls the store, and notices that it fails.
-func (l *gallop) wantAny() {
+// wantAny makes some undetermined position wanted if none is. Every request then calls the store, and
+// notices that it fails.
+func (l *storeLookup) wantAny() {
 	if l.numWanted() > 0 {
 		return
 	}
@@ -249,7 +249,7 @@ func (l *gallop) wantAny() {
 }
 
 // numWanted returns the number of wanted positions.
-func (l *gallop) numWanted() int {
+func (l *storeLookup) numWanted() int {
 	n := 0
 	for _, wanted := range l.reads.wanted {
 		n += countBits(wanted)
@@ -258,7 +258,7 @@ func (l *gallop) numWanted() int {
 }
 
 // chooseRound extends or limits the wanted positions to those that this round checks.
-func (l *gallop) chooseRound(round int) {
+func (l *storeLookup) chooseRound(round int) {
 	full := l.c.attention[0].Kind.IsFull()
 	rounds := maxRoundsWithoutFull
 	if full {
@@ -273,7 +273,7 @@ func (l *gallop) chooseRound(round int) {
 }
 
 // wantReadable makes all undetermined positions wanted that the rules may read.
-func (l *gallop) wantReadable() {
+func (l *storeLookup) wantReadable() {
 	for g := range l.c.groups {
 		n := l.numReadable(g)
 		for w, word := range l.undetermined[g][:(n+63)/64] {
@@ -284,13 +284,13 @@ func (l *gallop) wantReadable() {
 
 // numReadable returns the number of leading positions of group g, up to bound, that the
 // rules may read.
-func (l *gallop) numReadable(g int) int {
+func (l *storeLookup) numReadable(g int) int {
 	positionTokens := int64(l.c.KeyStride(g)) * int64(l.c.pool.HashBlockSize)
 	return int(min(int64(l.c.Positions(g, l.tokenLen, l.numHashes)), l.bound/positionTokens))
 }
 
 // numUndetermined returns the number of undetermined positions that the rules may read.
-func (l *gallop) numUndetermined() int {
+func (l *storeLookup) numUndetermined() int {
 	n := 0
 	for g := range l.c.groups {
 		readable := l.numReadable(g)
@@ -306,7 +306,7 @@ func (l *gallop) numUndetermined() int {
 
 // chooseFirstRound limits the wanted positions to the first ones of the full-attention
 // groups, if those have any.
-func (l *gallop) chooseFirstRound() {
+func (l *storeLookup) chooseFirstRound() {
 	groups, left := 0, firstRound
 	for g := range l.c.groups {
 		if l.c.groups[g].Kind.IsFull() && countBits(l.reads.wanted[g]) > 0 {
@@ -332,7 +332,7 @@ func (l *gallop) chooseFirstRound() {
 
 // exists asks the store for the keys of the wanted positions, and determines those that it
 // answers. The first error is the store's.
-func (l *gallop) exists(store KeyStore) (answers []int, storeErr, err error) {
+func (l *storeLookup) exists(store KeyStore) (answers []int, storeErr, err error) {
 	numHashes, numKeys, memory := l.countKeys()
 	if err := store.Reserve(memory); err != nil {
 		return nil, err, nil
@@ -346,7 +346,7 @@ func (l *gallop) exists(store KeyStore) (answers []int, storeErr, err error) {
 
 // countKeys returns the numbers of wanted positions and of their keys. memory is in bytes: of the
 // keys' text and a copy of it, which a store sends, their string headers and the answers.
-func (l *gallop) countKeys() (numHashes, numKeys int, memory int64) {
+func (l *storeLookup) countKeys() (numHashes, numKeys int, memory int64) {
 	const header, answer = 16, 8
 	hexLen := hex.EncodedLen(l.hashes.HashLen())
 	for g := range l.c.groups {
@@ -369,7 +369,7 @@ const stretch = 512
 
 // buildKeys returns the keys of the wanted positions. In a lookup that stops at gaps they are in the
 // order of stretches, group, position, rank, otherwise in the reference's: group, position, rank.
-func (l *gallop) buildKeys(numHashes, numKeys int) *Keys {
+func (l *storeLookup) buildKeys(numHashes, numKeys int) *Keys {
 	keys := newKeys(l.c.prefixes, numHashes, numKeys, l.hashes.HashLen())
 	if l.stops {
 		keys.coord, keys.numHashes = l.c, l.numHashes
@@ -393,7 +393,7 @@ func (l *gallop) buildKeys(numHashes, numKeys int) *Keys {
 }
 
 // stretches iterates over the hashes [from, to) whose keys are asked together.
-func (l *gallop) stretches() iter.Seq2[int, int] {
+func (l *storeLookup) stretches() iter.Seq2[int, int] {
 	step := l.numHashes
 	if l.stops {
 		step = l.c.stretch
@@ -408,7 +408,7 @@ func (l *gallop) stretches() iter.Seq2[int, int] {
 }
 
 // wantedIn iterates over the wanted positions of group g that hashes [from, to) key.
-func (l *gallop) wantedIn(g, from, to int) iter.Seq[int] {
+func (l *storeLookup) wantedIn(g, from, to int) iter.Seq[int] {
 	set, stride := l.reads.wanted[g], l.c.KeyStride(g)
 	return func(yield func(int) bool) {
 		i, end := from/stride, min(to/stride, 64*len(set))
@@ -447,7 +447,7 @@ func (c *Coordinator) stretchesTo(g, i, numHashes int) int64 {
 
 // applyAnswers determines the wanted positions by the answers to their keys. Those that the store
 // has not answered as they no longer matter stay undetermined.
-func (l *gallop) applyAnswers(keys *Keys, answers []int) error {
+func (l *storeLookup) applyAnswers(keys *Keys, answers []int) error {
 	answered := keys.answered(answers)
 	if l.c.rules.exactAnswers && !answered {
 		return requesterror.New(ErrAnswerCount, "the store gave %d answers for %d keys", len(answers), keys.Len())
