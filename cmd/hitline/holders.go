@@ -69,24 +69,12 @@ than that: stale ones cannot be reached.`,
 		if err != nil {
 			return cli.WithClass(fmt.Errorf("%s: bad reply: %w", t.connect, err), client.ErrReply)
 		}
-		if f.query.Engine != "" && len(answer.engines) == 0 {
-			f.warnOfUnknown(cmd, &t)
+		if slices.Contains(answer.unsure[f.query.Engine], "unknown") {
+			t.warn(fmt.Sprintf("the server follows no engine %q; GET /services lists them", f.query.Engine))
 		}
 		return cli.PrintResult(cmd, t.json, json.RawMessage(reply), answer.String())
 	}
 	return cmd
-}
-
-// warnOfUnknown warns if the server follows the events of no engine of the name that was asked about.
-func (f *holdersFlags) warnOfUnknown(cmd *cobra.Command, t *target) {
-	var services struct{ Sources []router.SourceStatus }
-	reply, err := t.askHTTP(cmd.Context(), "/services", nil)
-	if err != nil || json.Unmarshal(reply, &services) != nil { // it was asked for a hint alone
-		return
-	}
-	if !slices.ContainsFunc(services.Sources, func(s router.SourceStatus) bool { return s.Engine == f.query.Engine }) {
-		t.warn(fmt.Sprintf("the server follows no engine %q; GET /services lists them", f.query.Engine))
-	}
 }
 
 // add defines the flags.
