@@ -101,7 +101,7 @@ func (t *target) checkMiss(ctx context.Context, c *client.Client, tokens uint32,
 		return fmt.Errorf("a hit of 0, as the lookup failed: %w", err)
 	case e.HitTokens == 0:
 		for _, g := range e.Groups { // a block that is missing is a miss, and needs no words
-			if g.Reason == coordinator.ReasonHashes || g.Reason == coordinator.ReasonNothing {
+			if g.Reason == coordinator.ReasonHashes {
 				t.warn(fmt.Sprintf("a hit of 0, as the hashes end within the first block of group %d; --explain tells more", g.Group))
 				break
 			}

@@ -69,8 +69,11 @@ func TestLookupFrom(t *testing.T) {
 // Too few hashes for a block are a hit of 0, and a line says so.
 func TestLookupOfTooFewHashes(t *testing.T) {
 	s := startServe(t, "pool: {model_name: m, vllm: \"0.29.0\", hash_block_size: 16, groups: [{kind: full_attention, block_size: 64}]}\n")
-	got := hitline(t, strings.Join(hexHashes("h", 3, 32), "\n"), "lookup", "--tokens", "1000", "--hashes-file", "-", "--connect", s.address)
-	assert.Equal(t, result{exitDone, "0\n", "hitline: a hit of 0, as the hashes end within the first block of group 0; --explain tells more\n"}, got)
+	look := func(tokens string) result {
+		return hitline(t, strings.Join(hexHashes("h", 3, 32), "\n"), "lookup", "--tokens", tokens, "--hashes-file", "-", "--connect", s.address)
+	}
+	assert.Equal(t, result{exitDone, "0\n", "hitline: a hit of 0, as the hashes end within the first block of group 0; --explain tells more\n"}, look("1000"))
+	assert.Equal(t, result{exitDone, "0\n", ""}, look("5"), "its tokens do")
 }
 
 // A hit of 0 that cannot be explained in time is no miss.
