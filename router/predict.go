@@ -86,6 +86,14 @@ func (m *model) dropPredicted(at time.Time) {
 	}
 }
 
+// names reports whether a source, or a prediction that may count, names an engine.
+func (m *model) names(engine string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dropExpired(time.Now())
+	return m.fleet.Load().HasEngine(engine)
+}
+
 // dropHolder drops a holder. m.mu is held.
 func (m *model) dropHolder(id fleet.ID) {
 	delete(m.withoutSource, id)

@@ -122,7 +122,7 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	if err != nil {
 		return err
 	}
-	a.setUnsure(s.unsureOf(sc.model).list, q, sc.fleet)
+	a.setUnsure(s.unsureOf(sc.model).list, q, sc.model)
 	return nil
 }
 

@@ -308,7 +308,12 @@ func TestPredict(t *testing.T) {
 	require.ErrorIs(t, s.Predict(t.Context(), llama, b, &Query{Hashes: prompt}), fleet.ErrTooMany)
 	lookuptest.Eventually(t, "a is dropped", func() bool { return s.Predict(t.Context(), llama, b, &Query{Hashes: prompt}) == nil })
 	require.Equal(t, "b/0=80(predicted=80) ", ask(t, s, Query{Hashes: prompt}))
-	lookuptest.Eventually(t, "b is dropped", func() bool { return len(s.Models()[0].Holders) == 0 })
+	lookuptest.Eventually(t, "b is unknown", func() bool {
+		var a Answer
+		err := s.Query(t.Context(), &Query{ModelKey: llama, Hashes: prompt, Engine: "b"}, &a)
+		return err == nil && len(a.Unsure) == 1 && a.Unsure[0].Unknown
+	})
+	require.Empty(t, s.Models()[0].Holders)
 }
 
 // A source takes the holder over that was made by a prediction.

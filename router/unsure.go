@@ -90,7 +90,7 @@ func (s *Service) unsureOf(m *model) *unsureList {
 
 // setUnsure sets the holders that may have other blocks than the answer to q says. Call it after the blocks were read:
 // otherwise a source that becomes stale in between is left out.
-func (a *Answer) setUnsure(list []Unsure, q *Query, f *fleet.Fleet) {
+func (a *Answer) setUnsure(list []Unsure, q *Query, m *model) {
 	a.Unsure = a.Unsure[:0]
 	byHashes := q.byHashes()
 	for _, u := range list {
@@ -101,7 +101,7 @@ func (a *Answer) setUnsure(list []Unsure, q *Query, f *fleet.Fleet) {
 			a.Unsure = append(a.Unsure, u)
 		}
 	}
-	if q.Engine != "" && len(a.Holders)+len(a.Unsure) == 0 && !f.HasEngine(q.Engine) {
+	if q.Engine != "" && len(a.Holders)+len(a.Unsure) == 0 && !m.names(q.Engine) {
 		a.Unsure = append(a.Unsure, Unsure{ID: fleet.ID{Engine: q.Engine}, Unknown: true})
 	}
 }
