@@ -109,8 +109,12 @@ func explain(err error, answered bool) error {
 	return err
 }
 
-// late is the error of a wait since began, which a context has ended by cause: text tells what was waited for.
+// late is the error of a wait since began, which a context has ended by cause: text tells what was waited for. A caller
+// that leaves says nothing of the master.
 func late(cause error, began time.Time, text string) error {
+	if errors.Is(cause, context.Canceled) {
+		return ctxerr.Explain(cause, errors.New("the call was given up"))
+	}
 	return ctxerr.Explain(cause, fmt.Errorf("%s within %v", text, time.Since(began).Round(time.Millisecond)))
 }
 

@@ -576,6 +576,7 @@ func TestContext(t *testing.T) {
 				time.AfterFunc(30*time.Millisecond, cancel)
 				err = call(ctx)
 				require.ErrorIs(t, err, context.Canceled, what)
+				require.ErrorContains(t, err, s.Addr+": the call was given up", what)
 				require.Less(t, time.Since(start), testTimeout/2, what)
 				require.ErrorIs(t, call(ctx), context.Canceled, what)
 			}
