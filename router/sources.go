@@ -15,7 +15,7 @@ import (
 
 // Errors of sources.
 var (
-	ErrNotAllowed = errors.New("router: not an endpoint that may be registered")
+	ErrNotAllowed = errors.New("router: not an endpoint that register allows")
 	ErrExists     = errors.New("has a source already")
 	ErrNoSource   = errors.New("router: there is no such source")
 	ErrConfigured = errors.New("router: the source is one of the configuration")

@@ -49,7 +49,7 @@ func removeStaleSocket(path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s is there and no socket (%v); it is left alone", path, info.Mode())
+		return fmt.Errorf("%s is no socket (%v): remove it, or give another path", path, info.Mode())
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	switch {

@@ -152,6 +152,7 @@ func TestIPCPathTaken(t *testing.T) {
 		_, err = serveOn(t, nil, "tcp://127.0.0.1:0", "ipc://"+path)
 		require.ErrorContains(t, err, "cannot serve ipc://"+path, name)
 		require.ErrorContains(t, err, "no socket", name)
+		require.ErrorContains(t, err, "remove it", name)
 		after, err := os.Lstat(path)
 		require.NoError(t, err)
 		require.True(t, os.SameFile(before, after), name)

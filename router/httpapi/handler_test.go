@@ -186,7 +186,7 @@ func TestRefused(t *testing.T) {
 		{"/register", register + `, "type": "sglang"}`, nil, 409, `field type: is sglang, and model \"llama\" has engines of another type; leave`},
 		{"/register", register + `, "timeout": "x"}`, nil, 400, `field timeout: \"x\" is not a duration; write seconds`},
 		{"/register", register + `, "timeout": 0.05}`, nil, 400, "field timeout: 50ms is not 100ms to 1h0m0s"},
-		{"/register", register + `, "timeout": 5}`, nil, 403, "not_allowed"}, // of an endpoint, checked after the fields
+		{"/register", register + `, "timeout": 5}`, nil, 403, `"not_allowed","message":"not an endpoint that register allows: `}, // of an endpoint, checked after the fields
 		{"/register", register + `, "timeout": true}`, nil, 400, `field timeout: \"true\" is not a duration; write seconds`},
 		{"/register", register + `, "dp_rank": "1"}`, nil, 400, "field dp_rank: " + another},
 		{"/register", `{"model": "llama", "endpoint": "tcp://127.0.0.1:1"}`, nil, 400, "field instance_id: has no instance_id" + name},

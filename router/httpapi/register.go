@@ -57,7 +57,7 @@ func (c *call) register() error {
 		"peer", c.http.RemoteAddr)
 	if err := c.cfg.Service.Register(src); err != nil {
 		if suppressed, ok := c.refusals.Admit(time.Now()); ok {
-			log.Warn("source not registered", "error", err.Error(), "suppressed", suppressed)
+			log.Warn("source not registered", "error", messageOf(err), "suppressed", suppressed)
 		}
 		return err
 	}
