@@ -76,7 +76,7 @@ func (c *backendCalls) run(ctx context.Context, kind callKind, memory *keyBytes,
 	return nil, ctxerr.Explain(ctx.Err(), noAnswer(c.store, time.Duration(monotime.Now()-began)))
 }
 
-// noAnswer is the error of a call that its store has not answered for so long.
+// noAnswer returns the error of a call that store has not answered within waited.
 func noAnswer(store backend.Backend, waited time.Duration) error {
 	name := store.Name()
 	if at, ok := store.(fmt.Stringer); ok {

@@ -25,7 +25,7 @@ type storeError struct {
 func (e *storeError) Error() string   { return e.text }
 func (e *storeError) Unwrap() []error { return e.kinds }
 
-// explain turns an error of the driver or the server into a storeError. The call began then.
+// explain turns an error of the driver or the server into a storeError. began is when the call began.
 func (b *Backend) explain(ctx context.Context, began time.Time, err error, writes bool) error {
 	text, kinds := b.diagnose(ctx, began, err, writes)
 	text = kinds[0].Error() + ": " + b.Name() + ": " + text

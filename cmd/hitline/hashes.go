@@ -55,7 +55,8 @@ func loadHashes(cmd *cobra.Command, name string) (hashList, error) {
 	return list, err
 }
 
-// openInput opens the file of a flag, of which - is standard input, and returns its name for errors, too. what is in it.
+// openInput opens the file that a flag names, - for standard input. It returns the file's name for errors, too. what says
+// what is in the file.
 func openInput(cmd *cobra.Command, path, what string) (in io.ReadCloser, name string, err error) {
 	if path == "-" {
 		return io.NopCloser(cmd.InOrStdin()), "standard input", nil
