@@ -31,15 +31,15 @@ func (c *Config) checkPool() error {
 }
 
 // validPool returns the pool at path with its defaults. An empty release and a size of 0 are refused: the coordinator
-// cannot tell them from ones that are left out.
+// cannot tell them from ones that are left out. The scheduler's block size may be 0: it follows from others.
 func (c *Config) validPool(path string, pool coordinator.Pool) (coordinator.Pool, error) {
 	if c.isSet(path+".vllm") && pool.VLLM == "" {
 		return pool, c.wrong(path+".vllm", "is empty; give the engine's release, for example %q, or leave it out for lookups as in %s",
 			coordinator.NewestRelease(), pool.FittingReleases())
 	}
 	for name, field := range fieldsBelow(fieldsOf(&pool), "") {
-		isSize := field.Kind() == reflect.Int && (strings.HasSuffix(name, "_size") || name == "num_kv_head")
-		if isSize && field.IsZero() && c.isSet(join(path, name)) {
+		isSize := strings.HasSuffix(name, "_size") && name != "scheduler_block_size"
+		if isSize && field.Kind() == reflect.Int && field.IsZero() && c.isSet(join(path, name)) {
 			return pool, c.wrong(join(path, name), "is 0; give 1 or more, or leave it out for its default")
 		}
 	}
