@@ -46,11 +46,10 @@ func IsKnown(name string) bool {
 
 // Unknown returns the text that refuses a variable. names are those it may have been meant for.
 func Unknown(name string, names []string) string {
-	text := "no such variable"
 	if near := cli.Nearest(name, names); near != "" {
-		text += "; did you mean " + near + "?"
+		return "no such variable; did you mean " + near + "?"
 	}
-	return text
+	return "no such variable; unset it"
 }
 
 // Check refuses an unknown variable, for a program that does not read the configuration of hitline serve. It takes

@@ -17,8 +17,8 @@ func TestCheck(t *testing.T) {
 		"HITLINE_BACKEND_REDIS_URL=redis://x":  "",
 		"HITLIN=x":                             "",
 		"HITLINE_ADDRESSES=x":                  "HITLINE_ADDRESSES: no such variable; did you mean HITLINE_ADDRESS?",
-		"HITLINE_LISTENER=x":                   "HITLINE_LISTENER: no such variable",
-		"HITLINE_ZZZZZZZZZZZZZZZZZZZZ=":        "HITLINE_ZZZZZZZZZZZZZZZZZZZZ: no such variable",
+		"HITLINE_LISTENER=x":                   "HITLINE_LISTENER: no such variable; unset it",
+		"HITLINE_ZZZZZZZZZZZZZZZZZZZZ=":        "HITLINE_ZZZZZZZZZZZZZZZZZZZZ: no such variable; unset it",
 		"HITLINE_TOKENFILE=/etc/engines.token": "HITLINE_TOKENFILE: no such variable; did you mean HITLINE_TOKEN_FILE?",
 	} {
 		err := Check([]string{"HOME=/", entry})

@@ -67,9 +67,9 @@ func TestEnvironErrors(t *testing.T) {
 		{"HITLINE_LOG=debug", `HITLINE_LOG:1:1: log: "debug" where fields are expected: level, format`},
 
 		{"HITLINE_POOL_TP_SISE=1", `HITLINE_POOL_TP_SISE: no such variable; did you mean HITLINE_POOL_TP_SIZE?`},
-		{"HITLINE_LOG_NAME=x", `HITLINE_LOG_NAME: no such variable`},
+		{"HITLINE_LOG_NAME=x", `HITLINE_LOG_NAME: no such variable; unset it`},
 		{"HITLINE_LOOP=3", `HITLINE_LOOP: no such variable; did you mean HITLINE_LOOPS?`},
-		{"HITLINE_ZZZZZZZZZZZZZZZZZZZZ=1", `HITLINE_ZZZZZZZZZZZZZZZZZZZZ: no such variable`},
+		{"HITLINE_ZZZZZZZZZZZZZZZZZZZZ=1", `HITLINE_ZZZZZZZZZZZZZZZZZZZZ: no such variable; unset it`},
 		{"HITLINE_BACKEND_REDIS_URI=redis://x", `HITLINE_BACKEND_REDIS_URI: no such variable; did you mean HITLINE_BACKEND_REDIS_URL?`},
 		{"HITLINE_BACKEND_MOONCAKE_MASTERS=", `HITLINE_BACKEND_MOONCAKE_MASTERS: backend.mooncake.masters: is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or with commas between them in HITLINE_BACKEND_MOONCAKE_MASTERS; or name Mooncake's own file by MOONCAKE_CONFIG_PATH`},
 		{"HITLINE_BACKEND={redis: {url: redis://x}, memory: {}}", `HITLINE_BACKEND:1:2: backend: both memory and redis; a process has one backend, remove the others`},
