@@ -94,7 +94,7 @@ func explainAdmin(ctx context.Context, began time.Time, err error) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens there: %w", syscall.ECONNREFUSED)
 	case ctxerr.Of(ctx) != nil:
-		return late(ctxerr.Of(ctx), began, "no answer")
+		return ctxerr.Late(ctxerr.Of(ctx), began, "no answer")
 	case closedByPeer(err), strings.Contains(err.Error(), "malformed HTTP"):
 		return fmt.Errorf("%w: it does not speak HTTP: is it the RPC port? The admin port is 9003 by default", backend.ErrReply)
 	}

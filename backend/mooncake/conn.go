@@ -54,7 +54,7 @@ func (c *conn) run(ctx context.Context, do func(*conn) error) error {
 	}
 	if err != nil && isTimeout(err) {
 		if cause := ctxerr.Of(ctx); cause != nil {
-			err = late(cause, began, "no answer")
+			err = ctxerr.Late(cause, began, "no answer")
 		}
 	}
 	return err

@@ -10,10 +10,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/hitline/hitline/backend"
-	"github.com/hitline/hitline/internal/ctxerr"
 )
 
 var (
@@ -107,15 +105,6 @@ func explain(err error, answered bool) error {
 		return fmt.Errorf("%w: it closes the connection where a master answers (is it the HTTP admin port, or one with TLS?): %w", errNotMaster, err)
 	}
 	return err
-}
-
-// late is the error of a wait since began, which a context has ended by cause: text tells what was waited for. A caller
-// that leaves says nothing of the master.
-func late(cause error, began time.Time, text string) error {
-	if errors.Is(cause, context.Canceled) {
-		return ctxerr.Explain(cause, errors.New("the call was given up"))
-	}
-	return ctxerr.Explain(cause, fmt.Errorf("%s within %v", text, time.Since(began).Round(time.Millisecond)))
 }
 
 // isTimeout reports whether err is a timeout.

@@ -13,6 +13,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/ctxerr"
 )
 
 const (
@@ -64,7 +65,7 @@ func (c *Client) waitLeader(ctx context.Context) (addr string, term uint64, err 
 		select {
 		case <-round:
 		case <-ctx.Done():
-			return "", 0, wrapUnavailable(c.address(), late(ctx.Err(), began, "no master has answered"))
+			return "", 0, wrapUnavailable(c.address(), ctxerr.Late(ctx.Err(), began, "no master has answered"))
 		}
 	}
 }

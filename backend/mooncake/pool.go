@@ -30,7 +30,7 @@ func (c *Client) acquire(ctx context.Context, large bool) error {
 	began := time.Now()
 	busy := func() error {
 		text := fmt.Sprintf("all %d connections were busy (backend.mooncake.conns): none was free", cap(c.tokens.all))
-		return wrapUnavailable(c.address(), late(ctx.Err(), began, text))
+		return wrapUnavailable(c.address(), ctxerr.Late(ctx.Err(), began, text))
 	}
 	if large {
 		select {

@@ -45,10 +45,7 @@ func (b *Backend) diagnose(ctx context.Context, began time.Time, err error, writ
 	case errors.Is(err, goredis.ErrClosed):
 		return "it is closed", unavailable
 	case ctxerr.Of(ctx) != nil:
-		text = fmt.Sprintf("%s: no answer within %v", b.endpoint, time.Since(began).Round(time.Millisecond))
-		if errors.Is(ctx.Err(), context.Canceled) {
-			text = b.endpoint.String() + ": the call was given up"
-		}
+		text = fmt.Sprintf("%s: %v", b.endpoint, ctxerr.Late(ctxerr.Of(ctx), began, "no answer"))
 		if last := b.dialer.lastError.Load(); last != nil {
 			text += "; the latest attempt to connect: " + last.text
 		}

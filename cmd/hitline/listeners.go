@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"syscall"
 	"time"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/lookup/server"
 )
 
@@ -105,11 +105,7 @@ func listenError(err error, other string) error {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("%s is in use; %s", failed.Addr, other)
 	}
-	cause := failed.Err
-	if call, ok := errors.AsType[*os.SyscallError](cause); ok {
-		cause = call.Err
-	}
-	return fmt.Errorf("cannot listen at %s: %w; %s", failed.Addr, cause, other)
+	return fmt.Errorf("cannot listen at %s: %w; %s", failed.Addr, cli.SystemCause(failed), other)
 }
 
 // logAccess logs what peers without a credential may do, of each listener that other machines

@@ -3,6 +3,8 @@ package ctxerr
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 )
 
@@ -21,6 +23,15 @@ func Of(ctx context.Context) error {
 // Explain returns an error with the text of err that wraps cause, too: the error of a context that has ended, whose
 // own text says neither who was waited for nor how long.
 func Explain(cause, err error) error { return &explained{cause, err} }
+
+// Late is the error of a wait since began that the end of a context has cut off, as Explain makes it. cause is the error of
+// the context. what says what has not come; a caller that leaves says nothing of who was waited for.
+func Late(cause error, began time.Time, what string) error {
+	if errors.Is(cause, context.Canceled) {
+		return Explain(cause, errors.New("the call was given up"))
+	}
+	return Explain(cause, fmt.Errorf("%s within %v", what, time.Since(began).Round(time.Millisecond)))
+}
 
 type explained struct{ cause, err error }
 

@@ -22,6 +22,15 @@ func TestOf(t *testing.T) {
 	require.ErrorIs(t, Of(late{ctx}), context.Canceled)
 }
 
+func TestLate(t *testing.T) {
+	err := Late(context.DeadlineExceeded, time.Now(), "no master has answered")
+	require.Regexp(t, `^no master has answered within \d+m?s$`, err.Error())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	err = Late(context.Canceled, time.Now(), "no answer")
+	require.EqualError(t, err, "the call was given up")
+	require.ErrorIs(t, err, context.Canceled)
+}
+
 func TestExplain(t *testing.T) {
 	why := errors.New("no answer within 20ms")
 	err := Explain(context.DeadlineExceeded, why)

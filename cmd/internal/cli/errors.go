@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"regexp"
 )
 
@@ -29,6 +31,17 @@ var packages = regexp.MustCompile(`(^|: )((client|server|netproto|coordinator|si
 
 // Text returns the text of an error as a user reads it: without the names of packages.
 func Text(err error) string { return packages.ReplaceAllString(err.Error(), "$1") }
+
+// SystemCause returns what the system says of a connection or an address, without what was tried and with whom.
+func SystemCause(err error) error {
+	if failed, ok := errors.AsType[*net.OpError](err); ok {
+		err = failed.Err
+	}
+	if call, ok := errors.AsType[*os.SyscallError](err); ok {
+		err = call.Err
+	}
+	return err
+}
 
 // errInterrupted is the error of a command that failed after its context had ended.
 var errInterrupted = errors.New("interrupted")

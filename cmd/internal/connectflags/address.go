@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/cmd/internal/address"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/lookup/api"
 )
 
@@ -94,13 +94,7 @@ func ConnectError(address string, err error, start string) error {
 		}
 		return fmt.Errorf("%s: the server closed the connection; if it has TLS, give tls:// or https://", address)
 	}
-	cause := err
-	if of, ok := errors.AsType[*net.OpError](err); ok {
-		cause = of.Err // its text has the address, too
-	}
-	if of, ok := errors.AsType[*os.SyscallError](cause); ok {
-		cause = of.Err
-	}
+	cause := cli.SystemCause(err) // the text of err has the address, too
 	if errors.Is(cause, syscall.ECONNREFUSED) || errors.Is(cause, syscall.ENOENT) {
 		return fmt.Errorf("no server at %s (%w); %s", address, cause, start)
 	}
