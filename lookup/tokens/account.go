@@ -98,7 +98,7 @@ func (a *Account) asked(r *Ask, now int64) {
 		}
 		a.numbers++
 		req = a.open.add(key, a.numbers, now)
-		if r.read && r.Start == 0 {
+		if !r.Refused && r.Start == 0 {
 			a.askers.addFirstBlock(r.asker, r.first, now)
 		}
 	}
@@ -108,7 +108,7 @@ func (a *Account) asked(r *Ask, now int64) {
 	}
 	place := req.last.place
 	req.last = lastOf(r)
-	if r.read {
+	if !r.Refused {
 		a.mark(req, r, now)
 		place = a.lostPlace(req, r, now)
 	}
@@ -123,6 +123,7 @@ func (a *Account) Emptied(at int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.emptied = a.advance(at)
+	a.closeDue(a.emptied)
 }
 
 // closeDue counts the requests whose last ask is too long ago for another one to belong to it.

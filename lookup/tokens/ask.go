@@ -6,6 +6,8 @@ import "encoding/binary"
 // got it from Recorder.Begin, until Record or Drop gives it back. Not safe for concurrent use.
 type Ask struct {
 	Prompt
+	// Refused is set if the lookup was refused before all of its hashes were read: they teach nothing.
+	Refused bool
 	// Answered is set if the store answered and the answer was written. What follows is read only then.
 	Answered bool
 	Hit      int64 // in tokens
@@ -24,9 +26,8 @@ type Ask struct {
 	place   int   // of recordStored and recordRemoved
 	at      int64 // when the ask ended, in monotime
 
-	read    bool // all hashes were read
-	added   int  // hashes
-	sampled int  // hashes that are sampled: those of whole blocks of the prompt
+	added   int // hashes
+	sampled int // hashes that are sampled: those of whole blocks of the prompt
 	first   uint64
 	last    uint64
 	rate    uint64 // a hash between head and tail is sampled if its selector is below it

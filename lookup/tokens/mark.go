@@ -43,15 +43,11 @@ func (a *Account) markBlock(e *entry, req *request, r *Ask, block int, now int64
 		a.recall.add(now, now-max(e.whole, e.asked), block < r.Whole)
 	}
 	switch {
-	case !r.Answered:
-		if e.whole == 0 && e.missedBy == 0 { // its engine computes the block, as if it had been missed
-			e.missedBy = req.number
-		}
-	case block < r.Whole:
+	case r.Answered && block < r.Whole:
 		e.whole, e.missedBy, e.flags = now, 0, 0
 	case emptied:
 		e.missedBy, e.flags = req.number, emptiedFlag|staleFlag
-	case e.missedBy == 0:
+	case e.missedBy == 0 && (r.Answered || e.whole == 0): // without an answer its engine computes the block, as if it had been missed
 		e.missedBy, e.flags = req.number, e.flags&storedFlag|staleFlag
 	}
 	if e.missedBy == req.number {

@@ -73,7 +73,7 @@ func (r *Recorder) get(account *Account) *Ask {
 
 // Record gives an ask to its account. at is when it ended, in monotime.
 func (r *Recorder) Record(a *Ask, at int64) {
-	a.at, a.read = at, a.added >= a.NumHashes
+	a.at, a.Refused = at, a.Refused || a.added < a.NumHashes
 	r.mu.Lock()
 	n := len(r.recorded)
 	if n < maxRecorded {

@@ -119,7 +119,7 @@ func TestTrace(t *testing.T) {
 					lost += a.counts[p] / hb
 				}
 				fmt.Printf("split %d C %6d mem %2d MiB: share %.3f n %d pool %d/%d lost %d/%d (%.2f) new %d/%d (%.2f) %v remembers %v\n", split, capacity, mem>>20, share, n,
-					a.counts[InPool]/hb, want[InPool], lost, want[Evicted], 100*float64(lost-want[Evicted])/total, a.counts[New]/hb, want[New], 100*float64(a.counts[New]/hb-want[New])/total, a.counts, time.Duration(a.recall.remembers(now)))
+					a.counts[InPool]/hb, want[InPool], lost, want[Evicted], 100*float64(lost-want[Evicted])/total, a.counts[New]/hb, want[New], 100*float64(a.counts[New]/hb-want[New])/total, a.counts, time.Duration(a.recall.remembers()))
 			}
 		}
 	}
