@@ -14,7 +14,7 @@ type weighed struct {
 
 // knownBlocks returns what is known of the blocks of an ask. Who asked for a block had the blocks before it, too.
 func (a *Account) knownBlocks(r *Ask, samples []sample) (k known) {
-	k.atLeast, k.atMost = r.firstBlock(), r.firstBlock()+r.sampled
+	k.atMost = r.firstBlock() + r.sampled
 	for i := len(samples) - 1; i >= 0; i-- {
 		s := samples[i]
 		if !a.table.judges(s.fingerprint) {
@@ -26,11 +26,8 @@ func (a *Account) knownBlocks(r *Ask, samples []sample) (k known) {
 		}
 		k.atMost = s.block
 	}
-	if k.atLeast == k.atMost {
-		return k
-	}
 	for _, s := range samples {
-		if s.block < k.atLeast && a.table.judges(s.fingerprint) {
+		if k.atLeast < k.atMost && s.block < k.atLeast && a.table.judges(s.fingerprint) {
 			k.weights = append(k.weights, weighed{s.block, a.weight(r, s.block)})
 		}
 	}
