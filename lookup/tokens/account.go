@@ -21,8 +21,9 @@ type Pool struct {
 }
 
 const (
-	// askGap is how long after an ask the next one of its request may come, and maxOpen how long a request stays open.
-	askGap  = 10 * time.Second
+	// askGap is how long after an ask the next one of its request may come: engines ask again each second at the latest, and
+	// canaries send the same prompt every few seconds. maxOpen is how long a request stays open.
+	askGap  = 4 * time.Second
 	maxOpen = 10 * time.Minute
 	// maxOpenRequests bounds the open requests of a pool.
 	maxOpenRequests = 1 << 10
