@@ -38,7 +38,7 @@ func (a *Account) trackedSamples(r *Ask) []sample {
 // markBlock remembers what an ask tells of one block.
 func (a *Account) markBlock(e *entry, req *request, r *Ask, block int, now int64, first bool) {
 	known := e.asked != 0
-	emptied := known && (e.flags&removedFlag != 0 || a.emptied > max(e.whole, e.asked))
+	emptied := a.isEmptied(e)
 	if first && r.Answered && known && e.whole != 0 && e.missedBy == 0 && !emptied {
 		a.recall.add(now, now-max(e.whole, e.asked), block < r.Whole)
 	}

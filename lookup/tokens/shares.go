@@ -52,3 +52,15 @@ func (s *shares) recent(now int64) (lost Counts) {
 	}
 	return lost
 }
+
+// largest returns the place to which most of the tokens lost of late went.
+func (s *shares) largest(now int64) Place {
+	lost := s.recent(now)
+	largest := Evicted
+	for p := Emptied; p <= Unsaved; p++ {
+		if lost[p] > lost[largest] {
+			largest = p
+		}
+	}
+	return largest
+}

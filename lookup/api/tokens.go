@@ -1,0 +1,46 @@
+package api
+
+import "time"
+
+// PoolTokens says where the tokens of a pool's prompts went since the start. A prompt counts once, some seconds after it was
+// last asked about: see package lookup/tokens for the places and their order.
+type PoolTokens struct {
+	// Tokens are the tokens by place: all places are there.
+	Tokens map[string]int64 `json:"tokens"`
+	// Prompts is the number of prompts that are counted, and Open that of prompts which may be asked about again.
+	Prompts int64 `json:"prompts"`
+	Open    int   `json:"open"`
+	// NotCounted is the number of lookups that were not accounted for because too many came at a time.
+	NotCounted int64 `json:"not_counted"`
+	// RemembersSince is when the block was asked for whose last ask is longest ago, of those that are remembered. The zero time
+	// means that nothing is remembered. Share is the share of the blocks that is remembered; what was known of others is
+	// estimated.
+	RemembersSince time.Time `json:"remembers_since,omitzero"`
+	Share          float64   `json:"remembered_share"`
+	// Askers are the askers with the most prompts, the busiest first. OtherAskers sums up the others, if there are some.
+	Askers      []Asker `json:"askers"`
+	OtherAskers *Asker  `json:"other_askers,omitempty"`
+}
+
+// Asker is who asked about prompts: a process that has told its name, else a host.
+type Asker struct {
+	Name    string           `json:"name"`
+	Prompts int64            `json:"prompts"`
+	Tokens  map[string]int64 `json:"tokens"`
+	// FirstBlockShared is the share of its prompts, asked about from their first token on in the last hour, whose first block
+	// another asker had asked for before. It is absent if there are too few prompts, or no other asker.
+	FirstBlockShared *float64  `json:"first_block_shared,omitempty"`
+	LastSeen         time.Time `json:"last_seen"`
+}
+
+// LostTokens says where the tokens of one prompt would be counted now.
+type LostTokens struct {
+	Tokens map[string]int64 `json:"tokens"`
+	// Place is where those went that the prompt lost, "" if it lost none, or "missing" for peers that may not know.
+	Place string `json:"place,omitempty"`
+	// Block is the block that ends the hit, from token 0 on. AskedAt is when it was last asked for, WholeAt when it was last
+	// found whole in the pool. They are zero if that is not known, or never was.
+	Block   int64     `json:"block"`
+	AskedAt time.Time `json:"asked_at,omitzero"`
+	WholeAt time.Time `json:"whole_at,omitzero"`
+}

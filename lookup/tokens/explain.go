@@ -1,0 +1,49 @@
+package tokens
+
+import (
+	"time"
+
+	"github.com/hitline/hitline/lookup/api"
+)
+
+// NewAsk returns an ask of a lookup that no load follows, for Explain. The caller adds its hashes and sets its result.
+func (a *Account) NewAsk(p Prompt) *Ask {
+	r := &Ask{account: a, Prompt: p, EndBlock: -1}
+	r.begin(int((p.bounds(&a.pool).blocks - p.Start) / a.pool.HashBlock))
+	return r
+}
+
+// Explain returns where the tokens of an ask would be counted if it were a new request. It changes nothing.
+func (s *Accounts) Explain(r *Ask) api.LostTokens {
+	s.Flush()
+	a := r.account
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := s.cfg.Now()
+	at := func(mono int64) time.Time {
+		if mono == 0 {
+			return time.Time{}
+		}
+		return time.Now().Add(time.Duration(mono - now)).UTC().Truncate(time.Second)
+	}
+	req := &request{last: lastOf(r)}
+	req.known = a.knownBlocks(r, a.trackedSamples(r))
+	carry := a.carry
+	parts := a.split(req)
+	a.carry = carry
+	counts := Counts{Engine: parts.engine, InPool: parts.pool, Rules: parts.rules, New: parts.new, NoAnswer: parts.noAnswer}
+	told := api.LostTokens{Block: int64(r.Found)}
+	if r.EndBlock >= 0 {
+		told.Block = int64(r.EndBlock)
+	}
+	if parts.lost > 0 {
+		place, e := a.placeNow(req, r, now)
+		counts[place] += parts.lost
+		told.Place = place.String()
+		if e != nil {
+			told.AskedAt, told.WholeAt = at(e.asked), at(e.whole)
+		}
+	}
+	told.Tokens = counts.Map()
+	return told
+}
