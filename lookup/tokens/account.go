@@ -46,6 +46,7 @@ type Account struct {
 	emptied int64 // when the store was last emptied, 0 for never
 	recall  recall
 	shares  shares
+	curve   curve
 	carry   float64 // blocks: see blocks
 	askers  askers
 	counts  Counts
@@ -170,6 +171,9 @@ func (a *Account) count(req *request) {
 		a.counts[p] += n
 	}
 	a.askers.add(req.key.asker, &c, a.now)
+	if req.last.answered {
+		a.curve.count(&s, a.pool.HashBlock)
+	}
 	a.closed++
 }
 

@@ -34,13 +34,15 @@ func (a *Account) knownBlocks(r *Ask, samples []sample) (k known) {
 	return k
 }
 
-// weight returns how many blocks a sample stands for: one divided by the chance that a block is a sample, and judged.
-func (a *Account) weight(r *Ask, block int) float64 {
-	chance := float64(a.table.judged) / (1 << 64)
-	if i := block - r.firstBlock(); r.sampled > maxSamples && i >= headSamples && i < r.sampled-tailSamples {
-		chance *= float64(r.rate) / (1 << 64)
+// weight returns how many blocks a judged sample stands for.
+func (a *Account) weight(r *Ask, block int) float64 { return r.chosenOf(block) / share(a.table.judged) }
+
+// chosenOf returns how many blocks of the prompt a sample stands for, as if all were tracked.
+func (a *Ask) chosenOf(block int) float64 {
+	if i := block - a.firstBlock(); a.sampled > maxSamples && i >= headSamples && i < a.sampled-tailSamples {
+		return 1 / share(a.rate)
 	}
-	return 1 / chance
+	return 1
 }
 
 // blocks returns how many leading blocks of a prompt were known or found. If that lies between two samples it is an

@@ -6,6 +6,9 @@ func (a *Account) mark(req *request, r *Ask, now int64) {
 	first := req.marked == 0
 	if first {
 		req.known = a.knownBlocks(r, samples)
+		if r.Answered {
+			a.measure(req, r, samples, now)
+		}
 	}
 	req.marked = now
 	a.table.makeRoom(len(samples), a.reserve)
@@ -13,7 +16,7 @@ func (a *Account) mark(req *request, r *Ask, now int64) {
 		return // there is no memory
 	}
 	for i := len(samples) - 1; i >= 0; i-- { // so that the first is the most recent, as in a pool
-		e := a.table.touch(samples[i].fingerprint)
+		e := a.table.touch(samples[i].fingerprint, uint16(min(r.chosenOf(samples[i].block)+.5, 1<<16-1)))
 		a.markBlock(e, req, r, samples[i].block, now, first)
 	}
 	if now-a.adapted > int64(markEvery) {

@@ -3,7 +3,6 @@ package tokens
 import (
 	"math"
 	"math/bits"
-	"time"
 )
 
 // recall tells how long the pool remembers: of the blocks that were in the pool, how many are still found when they are asked
@@ -18,8 +17,6 @@ const (
 	ageSteps   = 4
 	minAgeLog  = 27
 	recallAges = (63 - minAgeLog) * ageSteps
-	// recallTime is in which time what is known counts half.
-	recallTime = 24 * time.Hour
 	// minRecalls is how many blocks of an age, or older, must have been asked for again to say something.
 	minRecalls = 16
 )
@@ -40,16 +37,11 @@ func ageOf(step int) int64 {
 
 // add adds a block that was last asked for or seen whole age ago.
 func (r *recall) add(now, age int64, found bool) {
-	if r.decayed == 0 {
-		r.decayed = now
-	}
-	if now-r.decayed > int64(time.Minute) {
-		factor := math.Exp2(-float64(now-r.decayed) / float64(recallTime))
+	if factor, due := decayFactor(now, &r.decayed); due {
 		for i := range r.ages {
 			r.ages[i].found *= factor
 			r.ages[i].missing *= factor
 		}
-		r.decayed = now
 	}
 	step := &r.ages[ageStep(age)]
 	if found {

@@ -20,6 +20,7 @@ type table struct {
 	slots      []uint32 // open addressing by fingerprint; 0 is free
 	log        []uint32 // entries by their last ask, oldest first; a ring
 	begin, end uint64   // of the log: positions, modulo its length
+	recency    recency  // of what is in the log
 	isFull     bool     // blocks have given way to others since adapt
 
 	threshold uint64 // blocks whose fingerprint is below it are tracked
@@ -38,10 +39,11 @@ type entry struct {
 	missedUntil int64
 	stored      uint64 // places of the memory index that have stored it since missedBy, as bits
 	at          uint32 // its position in the log, modulo 2^32
+	weight      uint16 // how many tracked blocks it stands for
 	flags       entryFlags
 }
 
-type entryFlags uint32
+type entryFlags uint16
 
 const (
 	removedFlag entryFlags = 1 << iota // it was evicted by request since it was last whole or asked for
@@ -108,8 +110,9 @@ func (t *table) get(fingerprint uint64) *entry {
 	return nil
 }
 
-// touch makes a block the one that was asked for last, and returns its entry. There must be room for it: see makeRoom.
-func (t *table) touch(fingerprint uint64) *entry {
+// touch makes a block the one that was asked for last, and returns its entry. weight is how many tracked blocks it stands for.
+// There must be room for it: see makeRoom.
+func (t *table) touch(fingerprint uint64, weight uint16) *entry {
 	s := t.slot(fingerprint)
 	i := t.slots[s]
 	if i == 0 {
@@ -122,11 +125,12 @@ func (t *table) touch(fingerprint uint64) *entry {
 		t.entries[i] = entry{fingerprint: fingerprint}
 		t.slots[s] = i
 	} else {
-		t.log[t.entries[i].at&uint32(len(t.log)-1)] = 0
+		t.unlog(&t.entries[i])
 	}
 	e := &t.entries[i]
-	e.at = uint32(t.end)
+	e.at, e.weight = uint32(t.end), weight
 	t.log[t.end&uint64(len(t.log)-1)] = i
+	t.recency.add(int(t.end)&(len(t.log)-1), int32(weight))
 	t.end++
 	return e
 }
@@ -157,9 +161,10 @@ func (t *table) resize(limit int) {
 	old := *t
 	t.limit, t.freed, t.begin, t.end = limit, nil, 0, 0
 	t.entries, t.slots, t.log = make([]entry, 1, limit+1), make([]uint32, slotsOf(limit)), make([]uint32, logOf(limit))
+	t.recency.reset(len(t.log))
 	for ; old.begin < old.end; old.begin++ {
 		if i := old.log[old.begin&uint64(len(old.log)-1)]; i != 0 {
-			e := t.touch(old.entries[i].fingerprint)
+			e := t.touch(old.entries[i].fingerprint, old.entries[i].weight)
 			at := e.at
 			*e = old.entries[i]
 			e.at = at
@@ -179,7 +184,7 @@ func (t *table) oldest() *entry {
 
 // remove removes an entry. Entries behind its slot move up, as no slot marks what was removed.
 func (t *table) remove(e *entry) {
-	t.log[e.at&uint32(len(t.log)-1)] = 0
+	t.unlog(e)
 	mask := len(t.slots) - 1
 	free := t.slot(e.fingerprint)
 	t.freed = append(t.freed, t.slots[free])
@@ -194,8 +199,16 @@ func (t *table) remove(e *entry) {
 	*e = entry{}
 }
 
+// unlog removes an entry from the log.
+func (t *table) unlog(e *entry) {
+	at := int(e.at) & (len(t.log) - 1)
+	t.log[at] = 0
+	t.recency.add(at, -int32(e.weight))
+}
+
 // compact closes the gaps of the log.
 func (t *table) compact() {
+	t.recency.reset(len(t.log))
 	to := t.begin
 	mask := uint64(len(t.log) - 1)
 	for from := t.begin; from < t.end; from++ {
@@ -204,6 +217,7 @@ func (t *table) compact() {
 		if i != 0 {
 			t.log[to&mask] = i
 			t.entries[i].at = uint32(to)
+			t.recency.add(int(to&mask), int32(t.entries[i].weight))
 			to++
 		}
 	}

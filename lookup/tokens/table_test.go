@@ -32,7 +32,7 @@ func TestTableAgainstAList(t *testing.T) {
 			list = list[len(list)-table.count():] // what falls out is the least recent
 			for range n {
 				f := rng.Uint64N(1500) * odd
-				e := table.touch(f)
+				e := table.touch(f, 1)
 				require.Equal(t, f, e.fingerprint)
 				if i := slices.Index(list, f); i >= 0 {
 					require.Equal(t, f+1, uint64(e.whole), "what was remembered")
@@ -62,7 +62,7 @@ func TestShareOfTheTable(t *testing.T) {
 	touch := func(f uint64) {
 		at++
 		table.makeRoom(1, func(int) bool { return true })
-		table.touch(f).asked = at
+		table.touch(f, 1).asked = at
 	}
 	low, high := uint64(top/4), uint64(top/8*7)
 	touch(low)

@@ -111,6 +111,10 @@ func TestTrace(t *testing.T) {
 					rec.drain(nil)
 					pool.touch(ids)
 				}
+				for _, c := range []int{1000, 10000, 30000, 100000, 1000000} {
+					fmt.Printf(" %d:%.2f", c, 100*a.curve.hitShare(float64(c*split)))
+				}
+				fmt.Println(" exact 4.45 21.16 32.57 36.37 36.64; sampled/asked", a.curve.sampled/a.curve.asked)
 				n, share := a.table.count(), float64(a.table.threshold)/(1<<64)
 				a.close()
 				total := float64(want.Total())
