@@ -15,7 +15,7 @@ second, before the next one tries again.
 
 All methods may be called from any thread. A client has one connection, on which
 requests go one by one: threads that are to ask at the same time need one client each.
-A client must not be used in a process forked from the one that made it.
+In a forked process a client connects anew, and its pending lookups are the parent's alone.
 
 From vLLM 0.29.0 on a hit has tail boundaries: for each group the position whose hash
 is the key of the group's last block. Client.lookup_result returns them, and so does
@@ -64,6 +64,7 @@ import stat
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -215,6 +216,19 @@ _CLOSE_TIMEOUT = 1.0
 
 # Each kind of failure is logged at most this often, in seconds.
 _LOG_EVERY = 10.0
+
+
+# What has sockets, locks or threads. In a forked process _after_fork replaces them, before anything else is done there.
+forkable: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for each in list(forkable):
+        each._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class HitlineError(Exception):
@@ -455,6 +469,12 @@ class _Requests:
         self._last_failure = ""  # why nothing is tried until then
         self._log_at: dict[str, float] = {}  # when each text may be logged again
         self._logged_difference = ""  # the text of the last PoolDiffers that was logged
+        forkable.add(self)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+        with contextlib.suppress(OSError):
+            self._drop()  # closes this process's copy, and says nothing to the server
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -825,12 +845,13 @@ class _Requests:
         """Keeps other threads from the connection, until the deadline at the latest."""
         timeout = self._call_timeout(timeout)
         deadline = time.monotonic() + timeout
-        if not self._lock.acquire(timeout=timeout):
+        lock = self._lock  # a process that is forked meanwhile gets another one
+        if not lock.acquire(timeout=timeout):
             raise self._lock_error(timeout)
         try:
             yield deadline
         finally:
-            self._lock.release()
+            lock.release()
 
     def _lock_error(self, timeout: float) -> RequestTimeout:
         return RequestTimeout(f"other requests took all of {timeout} s")
@@ -1176,9 +1197,17 @@ class LookupKeyClient(_Requests):
         if vllm is not None and vllm not in VLLM_RELEASES:
             raise ValueError(f"vllm is {vllm!r}, must be one of {', '.join(VLLM_RELEASES)}")
         self._vllm = vllm or ""
+        self._begin_work()
+
+    def _begin_work(self) -> None:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hitline-lookup")
         self._futures: dict[str, Future[LookupResult]] = {}
         self._futures_lock = threading.Lock()
+
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        if not self._closed:
+            self._begin_work()
 
     def lookup(
         self,
