@@ -480,11 +480,12 @@ class Starts(StandIn):
 
     BLOCKS = hashes("a", 7)
 
-    def scheduler(self, server: Scripted, release: str = RELEASE, role: str = "kv_both") -> Any:
+    def scheduler(self, server: Scripted, release: str = RELEASE, role: str = "kv_both", **extra: Any) -> Any:
         self.again()
         self.install_release(release)
         self.register(server.address)
-        config = types.SimpleNamespace(kv_transfer_config=types.SimpleNamespace(kv_role=role))
+        transfer = types.SimpleNamespace(kv_role=role, kv_connector_extra_config=extra)
+        config = types.SimpleNamespace(kv_transfer_config=transfer)
         scheduler = importlib.import_module(SCHEDULER).MooncakeStoreScheduler(config, object())
         scheduler.sync = True
         self.addCleanup(scheduler.shutdown)
@@ -544,6 +545,14 @@ class Starts(StandIn):
                     for computed in (0, 8, 32):
                         self.match(scheduler, computed)
                     self.assertEqual(self.renewed(scheduler, server), want)
+
+    def test_an_engine_that_saves_what_it_decodes_renews_nothing(self) -> None:
+        """It saves. Up to 0.28 there is no such option."""
+        for release, want in (("0.28.0", [4]), ("0.29.0", [])):
+            with Scripted(self.reply(release, renew="auto", lease_ms=5000)) as server:
+                scheduler = self.scheduler(server, release, "kv_consumer", save_decode_cache=True)
+                self.match(scheduler, 32)
+                self.assertEqual(self.renewed(scheduler, server), want, release)
 
     def test_it_is_renewed_once_a_lease(self) -> None:
         with Scripted(self.reply(RELEASE, renew="auto", lease_ms=5000)) as server:
