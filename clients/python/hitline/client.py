@@ -121,8 +121,9 @@ def is_since(release: str, first: str) -> bool:
     return VLLM_RELEASES.index(release) >= VLLM_RELEASES.index(first)
 
 
-# Those whose replies to lookups have no tail boundaries.
+# Those whose replies to lookups have no tail boundaries, and those whose hits above 0 have.
 _WITHOUT_BOUNDARIES = tuple(release for release in VLLM_RELEASES if not is_since(release, "0.29.0"))
+_WITH_BOUNDARIES = VLLM_RELEASES[len(_WITHOUT_BOUNDARIES) :]
 
 # Python waits for sockets by milliseconds in 31 bits, and takes more for less.
 MAX_TIMEOUT = min(threading.TIMEOUT_MAX, (2**31 - 1) // 1000)
@@ -577,7 +578,7 @@ class _Requests:
         frames = self._command(PLAN, *_frames_from(token_len, hashes), timeout=timeout)
         if len(frames) != 2:
             raise BadReply(f"plan with {len(frames)} frames behind the status")
-        return Plan(*_check_hit(_decode_hit(frames[0]), token_len), _decode_masks(frames[1]))
+        return Plan(*self._hit_of(frames[0], token_len), _decode_masks(frames[1]))
 
     def load_mask(self, num_tokens: int, num_hashes: int, *, timeout: float | None = None) -> tuple[Mask, ...]:
         """Returns for each group of the pool which chunks must be loaded, for a prompt of
@@ -667,7 +668,15 @@ class _Requests:
             self._check_release(deadline)  # the connection may be another one by now
         if len(frames) != 1:
             raise BadReply(f"a hit of {len(frames)} frames")
-        return _check_hit(_decode_hit(frames[0], self._vllm), token_len)
+        return self._hit_of(frames[0], token_len)
+
+    def _hit_of(self, frame: bytes, token_len: int) -> LookupResult:
+        """Returns the hit in a reply. Raises BadReply for one that no server of the release sends."""
+        release = self._vllm or _string(self._pool_reply or {}, "vllm").partition(", ")[0]
+        result = _decode_hit(frame, release)
+        if result.hit_length and not result.tail_key_boundaries and release in _WITH_BOUNDARIES:
+            raise BadReply(f"a hit of {result.hit_length} tokens without a tail boundary, of vLLM {release}")
+        return _check_hit(result, token_len)
 
     def _exchange_lookup(self, token_len: int, hashes: Hashes, deadline: float, resend: bool) -> list[bytes]:
         """Sends a lookup from the start of the hashes; to a server that knows no starts, a whole one."""

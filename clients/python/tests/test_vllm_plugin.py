@@ -18,7 +18,19 @@ from typing import Any
 from unittest import mock
 
 from hitline import VLLM_RELEASES, LookupKeyClient, RequestTimeout, vllm_plugin
-from tests.support import CERTS, PATIENCE, Scripted, hashes, message, named, needs_certs, refusal, server_context, pool_reply
+from tests.support import (
+    CERTS,
+    PATIENCE,
+    Scripted,
+    hashes,
+    hit_of,
+    message,
+    named,
+    needs_certs,
+    pool_reply,
+    refusal,
+    server_context,
+)
 from tests.test_client import connected, eventually
 
 WORKER, SCHEDULER = vllm_plugin.MODULES
@@ -257,7 +269,7 @@ class Plugin(StandIn):
         request = types.SimpleNamespace(request_id="r", num_tokens=64, block_hashes=hashes("a", 4))
         for release in VLLM_RELEASES:
             self.again()
-            with self.subTest(release), Scripted(server_of(release, b"\0\0\0\x30")) as server:
+            with self.subTest(release), Scripted(server_of(release, hit_of(48, release))) as server:
                 scheduler = self.scheduler(server, release=release)
                 with scheduler.client._lock:  # the first call cannot be answered yet
                     self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (None, False))
@@ -328,7 +340,7 @@ class Plugin(StandIn):
             )
 
     def test_a_restart_of_the_server_is_logged(self) -> None:
-        with Scripted(server_of(RELEASE, b"\0\0\0\x30")) as server:
+        with Scripted(server_of(RELEASE, hit_of(48))) as server:
             server.pong = named("a", "start of a")
             client = self.scheduler(server).client
             with self.assertLogs("vllm.hitline", "WARNING") as logs:
@@ -341,7 +353,7 @@ class Plugin(StandIn):
             self.assertRegex(line, f"hitline at {server.address} was restarted at start of b: what it had in memory")
 
     def test_a_restart_drops_what_was_found(self) -> None:
-        with Scripted(server_of(RELEASE, b"\0\0\0\x30")) as server:
+        with Scripted(server_of(RELEASE, hit_of(48))) as server:
             client = self.scheduler(server).client
             with self.assertLogs("vllm.hitline", "WARNING"):
                 client.lookup("r", 64, [])
@@ -418,7 +430,7 @@ class Plugin(StandIn):
             self.assertEqual([r[0] for r in server.requests], [b"pool", b"ping", b"lookup"])
 
     def test_the_head_of_a_queue_is_asked_for_once(self) -> None:
-        with Scripted(server_of(RELEASE, bytes.fromhex("00000030 00000000 00000030"))) as server:
+        with Scripted(server_of(RELEASE, hit_of(48))) as server:
             scheduler = self.scheduler(server)
             for _ in range(288):
                 self.assertEqual(self.lookup(scheduler).hit_length, 48)
@@ -506,7 +518,7 @@ class Starts(StandIn):
         return found
 
     def reply(self, release: str, **fields: Any) -> Callable[[list[bytes]], bytes]:
-        return lambda frames: pool_reply(release, **fields) if frames[0] == b"pool" else message(b"\0\0\0\x30")
+        return lambda frames: pool_reply(release, **fields) if frames[0] == b"pool" else message(hit_of(48, release))
 
     def test_they_begin_where_the_engines_own_cache_ends(self) -> None:
         for release in VLLM_RELEASES:
@@ -736,7 +748,7 @@ def server_of(vllm: str, reply: bytes) -> Callable[[list[bytes]], bytes]:
 
 def with_token(token: bytes) -> Callable[[list[bytes]], bytes]:
     """The answers of a server that refuses any other token."""
-    hit = server_of(RELEASE, bytes.fromhex("00000030 00000000 00000030"))
+    hit = server_of(RELEASE, hit_of(48))
 
     def answer(frames: list[bytes]) -> bytes:
         if frames[0] != b"auth":
