@@ -104,7 +104,7 @@ func (f *Follower) connect(memory *batchMemory) (*zmtp.Conn, error) {
 }
 
 // errMessage is the error of a message that is not one of a publisher of KV events.
-var errMessage = errors.New("events: not a message of a publisher of KV events")
+var errMessage = errors.New("not a message of a publisher of KV events")
 
 // liveBatch is a message of the subscription. The payload is borrowed until the next one.
 type liveBatch struct {

@@ -174,6 +174,7 @@ func TestFollowerLogs(t *testing.T) {
 	p.publish([]byte("garbage"), false)
 	eventually(t, func() bool { return f.Status().Errors == 1 && !f.Status().Stale })
 	f.Close()
+	require.Contains(t, log.String(), "not a batch of KV events: batch: ") // the sentence whole
 	var short []string
 	for _, line := range log.Take() {
 		require.Contains(t, line, "source=engine-0")
