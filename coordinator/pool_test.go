@@ -57,6 +57,10 @@ func TestPoolRefusals(t *testing.T) {
 		{"an old release", Pool{VLLM: "0.23.0"}, "vLLM 0.23.0 is older than 0.24.0"},
 		{"no release", Pool{VLLM: "main", AllowUnknownVLLM: true}, `"main" is not the name of a vLLM release, known are 0.24.0, `},
 		{"a newer release", Pool{VLLM: "0.34.0"}, "allow_unknown_vllm serves newer ones by the rules of 0.33.0"},
+		{"a post release of the newest", Pool{VLLM: "0.33.0.post1"}, "allow_unknown_vllm serves newer ones by the rules of 0.33.0"},
+		{"a candidate of the newest", Pool{VLLM: "0.33.0rc1"}, "allow_unknown_vllm serves newer ones by the rules of 0.33.0"},
+		{"a post release of an older one", Pool{VLLM: "0.32.0.post1", AllowUnknownVLLM: true}, `unknown vLLM release "0.32.0.post1"`},
+		{"a build of the newest", Pool{VLLM: "0.33.0+cu129", AllowUnknownVLLM: true}, `write "0.33.0"`},
 		{"a commit", Pool{VLLM: "2026-06-20"}, "known are 0.24.0, "},
 		{"a field of a later release", Pool{VLLM: "0.31.0", CacheHitAlignmentTokens: 16}, "cache_hit_alignment_tokens exists from vLLM 0.32.0 on, vllm is 0.31.0"},
 		{"a field that only releases have", Pool{StoreTPSize: new(2)}, "store_tp_size exists from vLLM 0.30.0 on: set vllm to the engine's release"},
@@ -203,6 +207,7 @@ func TestWarnings(t *testing.T) {
 	}{
 		{Pool{VLLM: "0.33.0"}, ""},
 		{Pool{VLLM: "0.34.0", AllowUnknownVLLM: true}, "vllm 0.34.0 is a release that is not known"},
+		{Pool{VLLM: "0.33.0.post1", AllowUnknownVLLM: true}, "vllm 0.33.0.post1 is a release that is not known"},
 		{Pool{VLLM: "0.32.0", Groups: hybrid}, "cache_hit_alignment_tokens is not set: engines with these groups have 16"},
 		{Pool{VLLM: "0.32.0", Groups: hybrid, CacheHitAlignmentTokens: 32}, ""},
 		{Pool{VLLM: "0.31.0", Groups: hybrid}, ""},
