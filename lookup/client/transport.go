@@ -275,6 +275,7 @@ func (t *transport) failConn(why error) {
 		if errors.Is(t.readErr, ErrReply) || errors.Is(t.readErr, ErrRefused) {
 			why = t.readErr
 		}
+		why = withoutSource(why)
 		if !t.closed && t.inFlight.settingUp > 0 {
 			t.dialer.recordFailure(why)
 		}
