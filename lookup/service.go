@@ -291,6 +291,16 @@ func (s *Service) BackendTimeout() time.Duration {
 	return s.remote.cfg.Timeout
 }
 
+// EvictionAge returns for how long, at least, what a memory index evicted last to make room was not used, and whether it has
+// evicted anything for that since the last Reset. It is exact to a 32nd of the time since the first call if it is called
+// about once a second, as a server does. Over a backend it returns false.
+func (s *Service) EvictionAge(now time.Time) (age time.Duration, evicts bool) {
+	if s.index == nil {
+		return 0, false
+	}
+	return s.index.EvictionAge(now)
+}
+
 // CheckReset returns an error if the backend refuses every Reset.
 func (s *Service) CheckReset() error {
 	if s.remote == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/cpushare"
+	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
@@ -90,7 +91,8 @@ type Server struct {
 	loops    map[gnet.EventLoop]*eventLoop
 	wakeFDs  []int // of the loops
 
-	sweeps atomic.Int64 // calls of closeOverdue, see watch
+	sweeps      atomic.Int64   // calls of closeOverdue, see watch
+	evictionLog loglimit.Limit // of logEvictions
 
 	// reported by Stat:
 	connections, inFlight, acceptErrors atomic.Int64
