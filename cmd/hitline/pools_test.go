@@ -258,3 +258,18 @@ func TestStatOfBackends(t *testing.T) {
 		}
 	}
 }
+
+// Numbers that no engine has are served, as a description of them is, but a file with them is doubted.
+func TestWarnsOfKVHeads(t *testing.T) {
+	const odd = "num_kv_head is 3 and tp_size 8: neither divides the other"
+	file := configFile(t, "pool: {num_kv_head: 3, tp_size: 8}\npools: {a: {num_kv_head: 3, tp_size: 8}, b: {num_kv_head: 4, tp_size: 8}}\n")
+	got := hitline(t, "", "serve", "--check", "--config", file)
+	assert.Equal(t, exitDone, got.code)
+	assert.Equal(t, 2, strings.Count(got.stderr, "\n"), got.stderr)
+	for _, pool := range []string{"pool", "pools.a"} {
+		assert.Contains(t, got.stderr, "hitline: warning: "+pool+"."+odd)
+	}
+	got = hitline(t, "", "doctor", "--config", file)
+	assert.Equal(t, exitDone, got.code, got.stderr)
+	assert.Contains(t, got.stdout, "pool."+odd)
+}
