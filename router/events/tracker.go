@@ -262,7 +262,6 @@ func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (needReplay
 
 // beginReplay returns the number to ask from: that of the last batch, or 0.
 func (t *tracker) beginReplay() uint64 {
-	t.stats.Replays++
 	t.stats.State = StateReplaying
 	t.replayFirst = true
 	if t.hasLast {
