@@ -137,7 +137,7 @@ func TestAnswers(t *testing.T) {
 		{"/register", register("a", 3), `{"status": "registered successfully", "instance_id": "a"}`},
 		{"/query_by_hash", `{"seq_hashes": [1], "last_known": true}`, `{"default": {}, "unsure": {"a": ["incomplete", "stale"], "b": ["incomplete", "stale"]}}`},
 		{"/query", `{"token_ids": [1], "instance_id": "b"}`, `{"default": {}, "unsure": {"b": ["incomplete", "stale", "unchecked"]}}`},
-		{"/query", `{"token_ids": [], "instance_id": "b"}`, `{"default": {}, "unsure": {"b": ["incomplete", "stale", "unchecked"]}}`},
+		{"/query", `{"seq_hashes": [], "instance_id": "b"}`, `{"default": {}, "unsure": {"b": ["incomplete", "stale"]}}`}, // less than a block
 		{"/query_by_hash", `{"seq_hashes": [1], "instance_id": "nobody"}`, `{"default": {}, "unsure": {"nobody": ["unknown"]}}`},
 		{"/query_by_hash", `{"seq_hashes": [1], "instance_id": "vllm-1"}`, `{"default": {}}`},
 		{"/unregister", `{"model": "llama", "instance_id": "a", "dp_rank": 1}`, `{"status": "unregistered successfully", "removed_instances": ["a|default|1"]}`},
@@ -175,10 +175,12 @@ func TestRefused(t *testing.T) {
 		{"/query/", "", nil, 404, "no_path"}, {"//query", "", nil, 404, "no_path"}, {"/Query", "", nil, 404, "no_path"}, {"/", "", nil, 404, "no_path"},
 		{"/register", register + `, "additionalsalt": "w"}`, nil, 400, "field additionalsalt: is not known here, and ignoring it could change the answer; leave it out"},
 		{"/register", register + `, "gruops": [{"a": []}]}`, nil, 400, "field gruops: is not known here"},
-		{"/query", `{"token_ids": [], "model_name": "other"}`, nil, 404, `no such model: \"other\"`},
+		{"/query", `{"token_ids": [7], "model_name": "other"}`, nil, 404, `no such model: \"other\"`},
+		{"/query", `{"token_ids": []}`, nil, 400, "field token_ids: is empty; give those of the whole prompt, or seq_hashes, which are none for less than a block"},
+		{"/predict", `{"token_ids": [], "instance_id": "a"}`, nil, 400, "field token_ids: is empty"},
 		{"/query", `{"tokens": [1]}`, nil, 400, "field tokens: is not known here; give the prompt's as token_ids"},
 		{"/register", `{"instance_id": "a"}`, nil, 400, `field model: has no model; give one of [\"llama\"], or the name of another`},
-		{"/query", `{"token_ids": [], "lora_id": 7}`, nil, 400, "field lora_id: is not known here"},
+		{"/query", `{"token_ids": [7], "lora_id": 7}`, nil, 400, "field lora_id: is not known here"},
 		{"/register", register + `, "modelname": "llama"}`, nil, 400, "field model: is there twice, or under two names; give it once"},
 		{"/register", register + `, "bind": true}`, nil, 403, "not_allowed"},
 		{"/register", register + `, "tenant_id": "loadable_tokens"}`, nil, 400, `field tenant_id: \"loadable_tokens\" cannot be a tenant`},
@@ -200,8 +202,8 @@ func TestRefused(t *testing.T) {
 		{"/register", register + `, "replay_endpoint": "nonsense"}`, nil, 400, "field replay_endpoint: bad endpoint"},
 		{"/register", register + `, "name": "` + strings.Repeat("x", 64<<10) + `"}`, nil, 413, "too_large"},
 		{"/unregister", `{"instance_id": "a"}`, nil, 400, "field model: has no model" + name},
-		{"/query", `{"token_ids": [], "model": "a: index: b"}`, nil, 404, `there is no such model: \"a: index: b\" of`},
-		{"/query", `{"token_ids": [], "model": "` + strings.Repeat("é", 2000) + `"}`, nil, 404, "no_model"},
+		{"/query", `{"token_ids": [7], "model": "a: index: b"}`, nil, 404, `there is no such model: \"a: index: b\" of`},
+		{"/query", `{"token_ids": [7], "model": "` + strings.Repeat("é", 2000) + `"}`, nil, 404, "no_model"},
 	} {
 		status, reply := do(t, h, "POST", test.path, test.body, test.header...)
 		require.Equal(t, test.want, status, "%s %.100s %v: %s", test.path, test.body, test.header, reply)
@@ -343,7 +345,7 @@ func TestBusy(t *testing.T) {
 		return conn, busy
 	}
 	query := func(name string) int {
-		status, _ := do(t, h, "POST", "/query", `{"token_ids": []}`, "Name", name)
+		status, _ := do(t, h, "POST", "/query", `{"token_ids": [7]}`, "Name", name)
 		return status
 	}
 	var conns []*net.TCPConn
@@ -422,10 +424,10 @@ func TestUnreadReply(t *testing.T) {
 		w.before = func() {
 			require.WithinDuration(t, time.Now().Add(test.limit), w.deadline, 10*time.Second, test.path)
 			w.deadline = time.Time{}
-			status, _ := do(t, h, "POST", "/query", `{"token_ids": []}`)
+			status, _ := do(t, h, "POST", "/query", `{"token_ids": [7]}`)
 			require.Equal(t, http.StatusOK, status)
 		}
-		r := httptest.NewRequest(test.method, test.path, strings.NewReader(`{"token_ids": []}`))
+		r := httptest.NewRequest(test.method, test.path, strings.NewReader(`{"token_ids": [7]}`))
 		r.Header.Set("Content-Type", "application/json")
 		h.ServeHTTP(w, r)
 		require.Equal(t, http.StatusOK, w.Code)

@@ -238,6 +238,8 @@ func (c *call) readPrompt(body io.Reader) error {
 		return wrongField("token_ids", "is there with hashes; give one of them")
 	case !p.TokenIDs.set && !hashes:
 		return wrongField("token_ids", "is missing, and so is seq_hashes; give one of them")
+	case p.TokenIDs.set && len(p.TokenIDs.ids) == 0: // a mistake of the router, which would look like a cold cache for ever
+		return wrongField("token_ids", "is empty; give those of the whole prompt, or seq_hashes, which are none for less than a block")
 	case p.LoRAPath != "" && p.LoRAName == "": // the hashes would be those of the base model
 		return wrongField("lora_name", "is missing, and lora_path is there; give both")
 	}
