@@ -119,10 +119,15 @@ func (s *Service) ProbePrompt(ctx context.Context, numTokens int64, hashes coord
 
 // alignPrompt rounds numTokens down as vLLM's scheduler does.
 func (s *Service) alignPrompt(numTokens int64) int64 {
-	if numTokens > 0 && s.coord.NeedsAligned() { // Lookup refuses negative ones
-		numTokens -= numTokens % s.coord.Alignment()
+	return numTokens - max(numTokens, 0)%s.PromptAlignment() // Lookup refuses negative ones
+}
+
+// PromptAlignment returns what the tokens of a Lookup must be a multiple of: 1 from vLLM 0.27.0 on.
+func (s *Service) PromptAlignment() int64 {
+	if s.coord.NeedsAligned() {
+		return s.coord.Alignment()
 	}
-	return numTokens
+	return 1
 }
 
 var _ api.PrefixCache = (*Service)(nil)

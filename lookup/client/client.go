@@ -98,6 +98,14 @@ func (c *Client) Lookup(ctx context.Context, numTokens int64, hashes coordinator
 	return cl.hit, cl.err
 }
 
+// LookupPrompt is Lookup for a prompt of any number of tokens, as lookup.Service.LookupPrompt is. Up to vLLM
+// 0.26.0 it rounds numTokens down to a multiple of the scheduler block size first, which the server tells of
+// each connection's pool. If the server tells none, as it refuses ping or is older, it rounds nothing, and such
+// a lookup fails with ErrBadRequest.
+func (c *Client) LookupPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
+	return c.Lookup(ctx, numTokens-max(numTokens, 0)%c.transport.promptAlignment(), hashes)
+}
+
 // Renew asks the server to keep the blocks of a prompt's first tokens, which hashes are of, as a lookup
 // with a start does not ask its store for them. It returns when the server has queued that, which does it in
 // the background, and drops what is too much. hashes are as for Store. A pool's api.Pool.Renew says for

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
@@ -26,7 +27,7 @@ const DefaultMaxPools = 64
 const MaxPoolName = 255
 
 // pool is a pool that the server serves. Its fields do not change, except those that
-// pools.mu guards, and evictionLogged.
+// pools.mu guards, pong and evictionLogged.
 type pool struct {
 	name      string // "" for the server's own
 	digest    string
@@ -35,7 +36,8 @@ type pool struct {
 	hashBlock int  // tokens of a hash
 	described bool // it came into being by a description
 
-	evictionLogged bool // used by logEvictions alone
+	pong           atomic.Pointer[[]byte] // the frame of the reply to a ping, nil before the first
+	evictionLogged bool                   // used by logEvictions alone
 
 	connections int    // guarded by pools.mu
 	idleSince   uint64 // guarded by pools.mu: a larger number is later

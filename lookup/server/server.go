@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"io/fs"
 	"log/slog"
 	"runtime"
@@ -68,7 +67,7 @@ type Server struct {
 	pools     *pools
 	cfg       Config
 	instance  api.Instance // without its limits
-	pong      []byte       // the frame of the reply to a ping
+	pong      []byte       // the frame of the reply to a ping without a pool
 	listeners []Listener   // as configured
 	engine    *gnet.Client // event loops without listeners
 	acceptor  *acceptor    // of all bound listeners
@@ -143,7 +142,6 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.instance = newInstance(cfg.Version)
 	s.limits = limits
-	text, _ := json.Marshal(s.Instance()) // numbers and texts
-	s.pong = netproto.AppendFrame(nil, text, false)
+	s.pong = s.encodePong(0)
 	return s, nil
 }
