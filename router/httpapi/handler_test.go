@@ -151,6 +151,22 @@ func TestAnswers(t *testing.T) {
 	require.Len(t, s.Status(), 1)
 }
 
+// An answer of megabytes is written in small pieces, so the processor is yielded in between.
+func TestAnswerInPieces(t *testing.T) {
+	hints := &router.KVHints{Actions: []router.KVHintAction{{Payload: router.KVFetch{Hashes: make([]uint64, maxHashes)}}}}
+	a := answer{Answer: router.Answer{KVHints: hints}, index: map[string]int{}}
+	longest := 0
+	require.NoError(t, a.write(writerFunc(func(b []byte) { longest = max(longest, len(b)) }), router.DefaultTenant))
+	require.Less(t, longest, 64<<10)
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(b []byte) (int, error) {
+	f(b)
+	return len(b), nil
+}
+
 // What is refused besides that of the OpenAPI text: pages of other sites, paths that there are not, wrong fields, which have
 // one form: field NAME: what is wrong; what to do.
 // Long names of a request do not come back whole, and never as broken UTF-8.
