@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
@@ -13,7 +14,7 @@ import (
 // Bounds of a text. The parser's time and memory grow with squares of these numbers, so they are checked before it.
 const (
 	maxText   = 256 << 10 // bytes
-	maxTokens = 100_000   // words and signs
+	maxSigns  = 60_000    // that may be tokens; the scanner keeps those of a line
 	maxFields = 10_000    // in all sections together; also elements of block lists, and documents
 	maxCommas = 30_000
 	// maxPaths bounds the bytes of paths. The parser keeps one for each token, with the names of all that it is in.
@@ -38,6 +39,15 @@ func (r *reader) parse(text []byte) (*ast.File, error) {
 
 // checkSize refuses a text that exceeds the bounds.
 func (r *reader) checkSize(text string) error {
+	signs := 0
+	for _, c := range []byte(text) {
+		if strings.IndexByte("[]{},:?&*!|>%@`\"'", c) >= 0 {
+			signs++
+		}
+	}
+	if signs > maxSigns {
+		return &problem{at: origin{name: r.name}, text: fmt.Sprintf("has %d brackets, quotes and other signs, more than %d", signs, maxSigns)}
+	}
 	var s scanner.Scanner
 	s.Init(text)
 	size := newTextSize()
@@ -106,9 +116,9 @@ func (s *textSize) excess() string {
 	switch {
 	case s.tokens*s.deepest*s.longest > maxPaths:
 		return "lists, braces or fields are too deep in each other, or the names of fields are too long"
-	case s.counts[token.MappingValueType] > maxFields, s.counts[token.SequenceEntryType] > maxFields,
-		s.counts[token.DocumentHeaderType] > maxFields, s.counts[token.CollectEntryType] > maxCommas, s.tokens > maxTokens:
-		return fmt.Sprintf("has more than %d fields, list elements or documents, %d commas, or %d words and signs", maxFields, maxCommas, maxTokens)
+	case s.counts[token.MappingValueType] > maxFields, s.counts[token.MappingKeyType] > maxFields,
+		s.counts[token.SequenceEntryType] > maxFields, s.counts[token.DocumentHeaderType] > maxFields, s.counts[token.CollectEntryType] > maxCommas:
+		return fmt.Sprintf("has more than %d fields, list elements or documents, or %d commas", maxFields, maxCommas)
 	}
 	return ""
 }
