@@ -2,7 +2,9 @@ package config
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -51,18 +53,17 @@ func (r *reader) checkSize(text string) error {
 	var s scanner.Scanner
 	s.Init(text)
 	size := newTextSize()
-	for {
-		tokens, err := s.Scan()
+	for err := error(nil); !errors.Is(err, io.EOF); { // the parser finds the others again
+		var tokens token.Tokens
+		tokens, err = s.Scan()
 		for _, t := range tokens {
 			size.add(t)
 			if excess := size.excess(); excess != "" {
 				return &problem{at: r.at(t), text: excess}
 			}
 		}
-		if err != nil { // io.EOF, or what the parser finds again
-			return nil
-		}
 	}
+	return nil
 }
 
 // textSize is the size of a text up to a token.
