@@ -33,12 +33,13 @@ type Coordinator struct {
 // attentionGroup is the set of groups with one spec. A chunk of it is cached only if every
 // member has it.
 type attentionGroup struct {
-	Group                // the common spec; its IsEagleGroup and Uniform are those of the first member
-	block          int64 // BlockSize, tokens
-	stride         int   // hash blocks in a block
-	chunkPositions int   // presence positions in a block: stride if fine-grained, otherwise 1
-	eagle          bool  // some member is an eagle group
-	members        []int // group numbers
+	Group                   // the common spec; its IsEagleGroup and Uniform are those of the first member
+	block          int64    // BlockSize, tokens
+	stride         int      // hash blocks in a block
+	chunkPositions int      // presence positions in a block: stride if fine-grained, otherwise 1
+	eagle          bool     // some member is an eagle group
+	members        []int    // group numbers
+	before         periodic // the positions before a start that count as present
 }
 
 // groupState is what New computes for a store group.
@@ -92,6 +93,12 @@ func New(pool Pool) (*Coordinator, error) {
 		state.ranks = c.requiredRanks(g)
 		state.prefixes, state.prefixAt = c.keyPrefixes(g), len(c.prefixes)
 		c.prefixes = append(c.prefixes, state.prefixes...)
+	}
+	for i := range c.attention {
+		a := &c.attention[i]
+		// Before 0.27.0 the masks of eagle members have more than those of others.
+		plain := slices.IndexFunc(a.members, func(g int) bool { return !c.groups[g].eagle })
+		a.before = c.beforeStart(a.members[max(0, plain)])
 	}
 	return c, nil
 }

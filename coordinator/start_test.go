@@ -65,26 +65,6 @@ func TestLookupFromStart(t *testing.T) {
 	assert.Equal(t, []int{64 * 8, (n - start - 64 + 65) * 8}, sizes)
 }
 
-func TestMaskSetFirst(t *testing.T) {
-	for period := int64(1); period < 70; period += 3 {
-		for tail := int64(0); tail < period; tail += 1 + period/5 {
-			for _, shift := range []int64{0, 1} {
-				m := Mask{n: 1 << 40, period: period, tail: tail, shift: shift}
-				for _, n := range []int{0, 1, 63, 64, 65, 4096, 10_000} {
-					got, want := make([]uint64, (n+63)/64), make([]uint64, (n+63)/64)
-					m.setFirst(got, n)
-					for i := range n {
-						if m.At(int64(i)) {
-							want[i/64] |= 1 << (i % 64)
-						}
-					}
-					require.Equal(t, want, got, "period %d, tail %d, shift %d, %d entries", period, tail, shift, n)
-				}
-			}
-		}
-	}
-}
-
 // A number that no lookup begins at stays one.
 func TestHashesFromNoStart(t *testing.T) {
 	c := must(t, Pool{VLLM: "0.28.0", HashBlockSize: 1, Groups: []Group{full(1)}})

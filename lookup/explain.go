@@ -33,6 +33,7 @@ func (q *Query) explanation() (api.Explanation, error) {
 	if q.presence.NumHashes = 0; q.active {
 		q.endScans()
 	}
+	q.presentOnSome.Start = q.presence.Start
 	answer, ends, err := q.service.coord.Explain(&q.presence, &q.presentOnSome, q.numTokens)
 	if err != nil {
 		return api.Explanation{}, err
@@ -40,6 +41,6 @@ func (q *Query) explanation() (api.Explanation, error) {
 	q.setMissingRanks(ends)
 	hit, err := q.service.newHit(answer)
 	e := api.NewExplanation(hit, ends)
-	e.StartTokens = q.start
+	e.StartTokens = q.presence.Start
 	return e, err
 }

@@ -111,9 +111,6 @@ func (j *job) prepare(q *netproto.Request) (err error) {
 	n := q.NumHashes
 	if operations[q.Tag].lookup {
 		j.start = int64(q.Start)
-		// A few bytes can announce a large start: what its bits take counts, up to three of each
-		// position in a group.
-		j.bytes = 3 * j.service.Coordinator().NumGroups() * int(j.start/int64(j.pool.hashBlock)) / 8
 		if j.numTokens, n, err = j.service.Needed(q.NumTokens, q.Unaligned, j.start, q.NumHashes); err != nil {
 			return err
 		}
