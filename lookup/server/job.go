@@ -242,6 +242,7 @@ func (j *job) answerKnown() bool {
 	if !op.lookup || op.inline != overMemory || j.query != nil || !j.isSmall() {
 		return false
 	}
+	j.session.ended = requestsPerLook - 1 // the turn may be over: the clock is looked at next
 	hit, ok := j.service.LookupKnown(j.numTokens, j.hashes())
 	if ok {
 		j.isHit, j.reply = true, appendHit(j.reply, j.q.Envelope, hit)
