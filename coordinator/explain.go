@@ -176,7 +176,7 @@ func (l *storeLookup) setMissingRanks(ends []GroupEnd, answers []int) {
 // explainGroup sets end to that of its group, as if it were the only one.
 func (c *Coordinator) explainGroup(end *GroupEnd, p, onAnyRank *Presence, tokenLen, numTokens int64) error {
 	alone := c.attention[c.groups[end.Group].attention]
-	alone.members, alone.before = []int{end.Group}, c.beforeStart(end.Group)
+	alone.members, alone.before = []int{end.Group}, &c.groups[end.Group].before
 	args := finderArgs{maxLength: tokenLen, align: c.align, drop: alone.eagle}
 	if c.rules.singleAlignsToBlock && len(c.attention) == 1 {
 		args.align = alone.block

@@ -74,19 +74,10 @@ func (c *Coordinator) FirstPosition(g int, start int64) int {
 	return int(start / (int64(c.KeyStride(g)) * int64(c.pool.HashBlockSize)))
 }
 
-// beforeStart returns the positions of group g that a lookup takes for present if they lie before its start.
-func (c *Coordinator) beforeStart(g int) periodic {
-	if c.pool.CapacityOnly {
-		return periodic{}
-	}
-	return c.KeyMask(g).rule
-}
-
 // KeysBefore returns how many keys lie before a start: those that count as present, on all ranks.
 func (c *Coordinator) KeysBefore(start int64) (keys int64) {
 	for g := range c.groups {
-		before := c.beforeStart(g)
-		keys += before.count(int64(c.FirstPosition(g, start))) * int64(len(c.groups[g].ranks))
+		keys += c.groups[g].before.count(int64(c.FirstPosition(g, start))) * int64(len(c.groups[g].ranks))
 	}
 	return keys
 }

@@ -47,7 +47,7 @@ type view struct {
 	bits    [][]uint64
 	members []int
 	first   int
-	before  periodic // the positions before first that are set
+	before  *periodic // the positions before first that are set
 	onRead  func(members []int, from, to int)
 }
 
@@ -55,7 +55,7 @@ func (a *attentionGroup) view(p *Presence) view {
 	v := view{bits: p.Bits, members: a.members, before: a.before, onRead: p.onRead}
 	switch {
 	case p.Everything:
-		v.first, v.before = math.MaxInt, everyPosition
+		v.first, v.before = math.MaxInt, &everyPosition
 	case p.Start > 0:
 		v.first = int(p.Start / (a.block / int64(a.chunkPositions)))
 	}
@@ -67,14 +67,19 @@ func (c *Coordinator) groupView(g int, p *Presence) view {
 	v := c.attention[c.groups[g].attention].view(p)
 	v.members = c.groups[g].self[:]
 	if !p.Everything {
-		v.before = c.beforeStart(g)
+		v.before = &c.groups[g].before
 	}
 	return v
 }
 
 // firstBlock returns how many blocks of chunkPositions positions lie before the words. They are all set if
 // chunkPositions is not 1: in fine-grained mode KeyMask has every position.
-func (v *view) firstBlock(chunkPositions int) int { return v.first / chunkPositions }
+func (v *view) firstBlock(chunkPositions int) int {
+	if chunkPositions == 1 || v.first == 0 { // the usual cases are not divided
+		return v.first
+	}
+	return v.first / chunkPositions
+}
 
 // recordRead records that the answer depends on the positions [from, to).
 func (v *view) recordRead(from, to int) {

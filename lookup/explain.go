@@ -33,8 +33,8 @@ func (q *Query) explanation() (api.Explanation, error) {
 	if q.presence.NumHashes = 0; q.active {
 		q.endScans()
 	}
-	q.presentOnSome.Start = q.presence.Start
-	answer, ends, err := q.service.coord.Explain(&q.presence, &q.presentOnSome, q.numTokens)
+	some := coordinator.Presence{Bits: q.presentOnSome, Start: q.presence.Start}
+	answer, ends, err := q.service.coord.Explain(&q.presence, &some, q.numTokens)
 	if err != nil {
 		return api.Explanation{}, err
 	}

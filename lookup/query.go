@@ -37,7 +37,7 @@ type Query struct {
 	words    []*bufpool.Words // bitset of each group, nil outside a lookup
 
 	presence      coordinator.Presence
-	presentOnSome coordinator.Presence // blocks that some ranks hold; for explain
+	presentOnSome [][]uint64 // Bits of the blocks that some ranks hold; for explain
 	scratch       coordinator.Scratch
 	runs          [runsPerProbe]index.Run
 	_             cpu.CacheLinePad
@@ -68,7 +68,7 @@ func newQuery(s *Service) *Query {
 		q.scans[i].groupSet = &s.groupSets[i]
 	}
 	q.presence.Bits = padded[[]uint64](s.coord.NumGroups())
-	q.presentOnSome.Bits = padded[[]uint64](s.coord.NumGroups())
+	q.presentOnSome = padded[[]uint64](s.coord.NumGroups())
 	return q
 }
 
@@ -135,7 +135,7 @@ func (q *Query) growBits(scan *groupScan, end int) {
 		}
 		q.presence.Bits[g] = q.words[g].W
 		if q.explain {
-			q.presentOnSome.Bits[g] = append(make([]uint64, 0, len(q.words[g].W)), q.presentOnSome.Bits[g]...)[:len(q.words[g].W)]
+			q.presentOnSome[g] = append(make([]uint64, 0, len(q.words[g].W)), q.presentOnSome[g]...)[:len(q.words[g].W)]
 		}
 	}
 }
@@ -212,7 +212,7 @@ func (q *Query) apply(scan *groupScan, run index.Run) {
 	q.growBits(scan, scan.position+run.N)
 	for _, g := range scan.groups {
 		if q.explain && run.Coverage != nil && run.Coverage.Counts[g] > 0 {
-			setBits(q.presentOnSome.Bits[g], at, run.N)
+			setBits(q.presentOnSome[g], at, run.N)
 			partly = partly || complete>>g&1 == 0
 		}
 		switch {
@@ -272,7 +272,7 @@ func (q *Query) IsLarge() bool {
 func (q *Query) clearBits() {
 	for g := range q.presence.Bits {
 		clear(q.presence.Bits[g])
-		clear(q.presentOnSome.Bits[g])
+		clear(q.presentOnSome[g])
 	}
 	for i := range q.scans {
 		q.scans[i].rankRuns = nil
@@ -371,7 +371,7 @@ func (q *Query) Release() {
 	}
 	clear(q.runs[:]) // they keep coverage in memory that a reset may have dropped
 	q.active, q.explain = false, false
-	clear(q.presentOnSome.Bits)
+	clear(q.presentOnSome)
 	q.service.queries.Put(q)
 }
 
