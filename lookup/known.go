@@ -17,9 +17,9 @@ type knownBlocks struct {
 	unknown bool // the backend would have to be asked
 }
 
-// maxKnownBlocks is how many blocks are compared with what was found in some 100 microseconds: those of a
-// prompt of smallHashes hashes in two groups.
-const maxKnownBlocks = 2 * smallHashes
+// maxKnownBlocks is how many blocks are compared with what was found in some 150 microseconds: those of a
+// prompt of smallHashes hashes in four groups.
+const maxKnownBlocks = 4 * smallHashes
 
 var errUnknownBlocks = errors.New("the backend must be asked")
 

@@ -14,7 +14,7 @@ func TestLookupKnownIsShort(t *testing.T) {
 	for _, tc := range []struct {
 		groups, hashes int
 		want           bool
-	}{{1, 2048, true}, {2, 2048, true}, {3, 2048, false}, {64, 64, true}, {64, 65, false}, {1, 2049, false}} {
+	}{{1, 2048, true}, {4, 2048, true}, {5, 2048, false}, {64, 128, true}, {64, 129, false}, {1, 2049, false}} {
 		pool := coordinator.Pool{HashBlockSize: 16}
 		for variant := range tc.groups {
 			pool.Groups = append(pool.Groups, coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 16, Variant: variant})

@@ -153,7 +153,7 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinato
 }
 
 // LookupKnown is Lookup over a backend of which every block that matters was found a moment ago. It makes no
-// call, and takes some 100 microseconds at most, so that an event loop may call it. It returns false if Lookup
+// call, and takes some 150 microseconds at most, so that an event loop may call it. It returns false if Lookup
 // would have to call the backend, or would take longer or fail.
 func (s *Service) LookupKnown(numTokens int64, hashes coordinator.Hashes) (api.Hit, bool) {
 	if s.remote == nil || s.checkPrompt(numTokens, hashes) != nil {
