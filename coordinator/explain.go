@@ -82,8 +82,8 @@ func (c *Coordinator) FirstMissingPosition(end *GroupEnd) int {
 }
 
 // Explain is Answer with the end of each group's hit and its reason. p is as
-// for Answer, but must have the bits behind the first miss too. onAnyRank must have the
-// blocks that are stored on some of their ranks and not all.
+// for Answer, but must have the bits behind the first miss too. onAnyRank begins at the same start, and
+// must have the blocks that are stored on some of their ranks and not all.
 //
 // It fails if Answer does, and only then: for a group that would fail alone, because the
 // request has too few hashes for it, the tokens of these hashes count. It allocates, and is
@@ -176,7 +176,7 @@ func (l *storeLookup) setMissingRanks(ends []GroupEnd, answers []int) {
 // explainGroup sets end to that of its group, as if it were the only one.
 func (c *Coordinator) explainGroup(end *GroupEnd, p, onAnyRank *Presence, tokenLen, numTokens int64) error {
 	alone := c.attention[c.groups[end.Group].attention]
-	alone.members, alone.before = []int{end.Group}, &c.groups[end.Group].before
+	alone.members, alone.before = c.groups[end.Group].self[:], &c.groups[end.Group].before
 	args := finderArgs{maxLength: tokenLen, align: c.align, drop: alone.eagle}
 	if c.rules.singleAlignsToBlock && len(c.attention) == 1 {
 		args.align = alone.block

@@ -62,16 +62,6 @@ func (a *attentionGroup) view(p *Presence) view {
 	return v
 }
 
-// groupView is the presence of one group.
-func (c *Coordinator) groupView(g int, p *Presence) view {
-	v := c.attention[c.groups[g].attention].view(p)
-	v.members = c.groups[g].self[:]
-	if !p.Everything {
-		v.before = &c.groups[g].before
-	}
-	return v
-}
-
 // firstBlock returns how many blocks of chunkPositions positions lie before the words. They are all set if
 // chunkPositions is not 1: in fine-grained mode KeyMask has every position.
 func (v *view) firstBlock(chunkPositions int) int {

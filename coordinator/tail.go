@@ -43,7 +43,10 @@ func (c *Coordinator) tailBoundary(g int, p *Presence, hit int64) (int64, error)
 			p.NumHashes, last, hit)
 	}
 	block, position := int64(c.groups[g].BlockSize), int64(c.KeyStride(g)*c.pool.HashBlockSize)
-	v := c.groupView(g, p)
+	v := c.attention[c.groups[g].attention].view(p)
+	if v.members = c.groups[g].self[:]; !p.Everything {
+		v.before = &c.groups[g].before
+	}
 	first := int(hit/position) - 1
 	last := first
 	if c.fineGrained {
