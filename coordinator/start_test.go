@@ -65,6 +65,20 @@ func TestLookupFromStart(t *testing.T) {
 	assert.Equal(t, []int{64 * 8, (n - start - 64 + 65) * 8}, sizes)
 }
 
+// A lookup may begin as far on as 32 bits say.
+func TestFarthestStart(t *testing.T) {
+	const start = 1<<32 - 2
+	c := must(t, Pool{VLLM: "0.28.0", HashBlockSize: 1, Groups: []Group{full(1), window(1, 8)}})
+	var store rounds
+	for g := range 2 {
+		store.hold(c, g, serial(4), 0, below(3))
+	}
+	hit, err := c.Lookup(start+4, serial(4).From(start), ExistsFunc(store.exists))
+	require.NoError(t, err)
+	assert.EqualValues(t, start+3, hit.Tokens)
+	assert.Equal(t, []int{8}, store.sizes())
+}
+
 // A number that no lookup begins at stays one.
 func TestHashesFromNoStart(t *testing.T) {
 	c := must(t, Pool{VLLM: "0.28.0", HashBlockSize: 1, Groups: []Group{full(1)}})
