@@ -67,7 +67,7 @@ func TestLookupFromStart(t *testing.T) {
 
 // A lookup may begin as far on as 32 bits say.
 func TestFarthestStart(t *testing.T) {
-	const start = 1<<32 - 2
+	const start = int64(1)<<32 - 2
 	c := must(t, Pool{VLLM: "0.28.0", HashBlockSize: 1, Groups: []Group{full(1), window(1, 8)}})
 	var store rounds
 	for g := range 2 {
