@@ -52,6 +52,8 @@ func (c *Coordinator) CheckStart(start, numTokens int64) error {
 		return requesterror.New(ErrPrecondition, "start_token %d is no multiple of %d, the pool's scheduler_block_size", start, block)
 	case start > numTokens:
 		return requesterror.New(ErrPrecondition, "start_token %d is beyond num_tokens %d", start, numTokens)
+	case start/int64(c.pool.HashBlockSize) > math.MaxInt/2: // an int may have 32 bits
+		return requesterror.New(ErrPrecondition, "start_token %d has more than %d hashes before it", start, math.MaxInt/2)
 	}
 	return nil
 }
