@@ -35,9 +35,6 @@ func (c *Coordinator) checkPresence(p *Presence) error {
 	if !p.Everything && len(p.Bits) < len(c.groups) {
 		return fmt.Errorf("%w: bits of %d groups, the pool has %d", ErrInvalidPresence, len(p.Bits), len(c.groups))
 	}
-	if p.Start < 0 || p.Start > 0 && p.Start%int64(c.pool.SchedulerBlockSize) != 0 {
-		return fmt.Errorf("%w: start at token %d", ErrInvalidPresence, p.Start)
-	}
 	return nil
 }
 

@@ -191,7 +191,7 @@ func (l *storeLookup) release() {
 	storeLookups.Put(l)
 }
 
-// evaluate applies the rules to the presence. It sets reads and bound, and returns the
+// evaluate applies the rules to the presence. It sets wanted and bound, and returns the
 // answer as far as it is determined.
 func (l *storeLookup) evaluate(numTokens int64) (Hit, error) {
 	for _, wanted := range l.wanted {
