@@ -122,10 +122,15 @@ func (s *Service) ProbePrompt(ctx context.Context, numTokens int64, hashes coord
 
 // alignPrompt rounds numTokens down as vLLM's scheduler does.
 func (s *Service) alignPrompt(numTokens int64) int64 {
-	if numTokens > 0 && s.coord.NeedsAligned() { // Lookup refuses negative ones
-		numTokens -= numTokens % s.coord.Alignment()
+	return numTokens - max(numTokens, 0)%s.PromptAlignment() // Lookup refuses negative ones
+}
+
+// PromptAlignment returns what the tokens of a Lookup must be a multiple of: 1 from vLLM 0.27.0 on.
+func (s *Service) PromptAlignment() int64 {
+	if s.coord.NeedsAligned() {
+		return s.coord.Alignment()
 	}
-	return numTokens
+	return 1
 }
 
 var _ api.PrefixCache = (*Service)(nil)
@@ -293,6 +298,16 @@ func (s *Service) BackendTimeout() time.Duration {
 		return 0
 	}
 	return s.remote.cfg.Timeout
+}
+
+// EvictionAge returns for how long, at least, what a memory index evicted last to make room was not used, and whether it has
+// evicted anything for that since the last Reset. It is exact to a 32nd of the time since the first call if it is called
+// about once a second, as a server does. Over a backend it returns false.
+func (s *Service) EvictionAge(now time.Time) (age time.Duration, evicts bool) {
+	if s.index == nil {
+		return 0, false
+	}
+	return s.index.EvictionAge(now)
 }
 
 // CheckReset returns an error if the backend refuses every Reset.

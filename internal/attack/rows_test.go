@@ -19,6 +19,7 @@ type row struct {
 	want       expectation             // of the innocent
 	files      uint64                  // open files that it needs; 0: few
 	tls        bool                    // runs with -tls only
+	bystanders bool                    // what they wait counts, too
 
 	prepare prepare
 }
