@@ -29,7 +29,7 @@ func storeRows() (rows []row) {
 			})
 		}
 		for _, conns := range []int{1, 64} {
-			add("starts", conns, "of one hash from the last start that there can be, half of them of blocks that were found", farLookups)
+			add("starts", conns, "of one hash from the last start that there can be, half of them of found blocks", farLookups)
 			add("known", conns, "of 2,048 hashes whose blocks were found", func(int, int) []byte { return known })
 		}
 		add("found", 4, "of 2,048 hashes that nobody has asked for", newChains)
@@ -55,13 +55,13 @@ func packets(n int, packet func(conn, number int) []byte) prepare {
 // farLookups returns lookups of one hash from the last start that there can be. Half of them are those of all
 // packets.
 func farLookups(conn, number int) (packet []byte) {
-	const before, hashLen = 1_999_999, 32
+	const hashLen, start = 32, 1_999_999 * blockTokens
 	for i := range perPacket {
 		label := "far away"
 		if i%2 == 0 {
 			label = fmt.Sprint("far away ", conn, number, i)
 		}
-		packet = netproto.AppendLookupFrom(packet, nil, netproto.TagLookupFrom, (before+1)*blockTokens, before*blockTokens, hashLen, hashLen)
+		packet = netproto.AppendLookupFrom(packet, nil, netproto.TagLookupFrom, start+blockTokens, start, hashLen, hashLen)
 		packet = append(packet, randomBytes(label, hashLen)...)
 	}
 	return packet
