@@ -66,7 +66,7 @@
 //	shared_backend.go a backend of several pools
 //	found_blocks.go   what calls of a backend have found, and when (found_table.go); remember.go for how long it is known
 //	renew.go          keeps blocks before the start of lookups
-//	coalesce.go       equal lookups in flight share one answer
+//	coalesce.go       equal lookups in flight share one answer; known.go those that ask nothing
 //	key_lease.go      what a lookup holds while it builds keys; key_memory.go the memory of all keys
 //	backend_calls.go  calls that end with their context, or are abandoned; call_durations.go their durations
 //	breaker.go        the circuit breaker; breaker_log.go what it logs
@@ -76,8 +76,8 @@
 //
 //   - In the steady state a lookup over the index writes to no cache line that lookups on other
 //     cores write to or read, so that lookups scale with the cores.
-//   - A lookup over the index does not allocate in the steady state. Its work and memory
-//     are proportional to min(hashes, tokens / hash block size).
+//   - A lookup over the index does not allocate in the steady state. The work and memory of every lookup
+//     are proportional to min(hashes, tokens / hash block size) and the groups, wherever it starts.
 //   - A bit says that the block was there at some moment between the request's first byte
 //     and its reply. A reset in between clears all bits.
 //   - A block that counts as present without a call was found within half of the store's lease, counted

@@ -66,6 +66,9 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lookup: pool: %w", err)
 	}
+	if n := coord.NumGroups(); n > index.MaxGroups {
+		return nil, fielderror.New([]string{"groups"}, "%w: a pool of %d groups; at most %d are served", ErrUnsupported, n, index.MaxGroups)
+	}
 	pool := coord.Pool()
 	s := &Service{coord: coord, pool: pool, configured: cfg.Pool, ranks: newGroupRanks(coord), version: cfg.Version, counters: newCounters()}
 	if s.version == "" {
@@ -88,9 +91,9 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 // useMemory creates an empty index.
 func (s *Service) useMemory(memory index.Config) error {
 	p := &s.ranks
-	if s.coord.NumGroups() > index.MaxGroups || p.count() > maxGroupRanks {
-		return fielderror.New([]string{"groups"}, "%w: a pool of %d groups and %d ranks (of all groups); at most %d and %d are served",
-			ErrUnsupported, s.coord.NumGroups(), p.count(), index.MaxGroups, maxGroupRanks)
+	if p.count() > maxGroupRanks {
+		return fielderror.New([]string{"groups"}, "%w: a pool of %d ranks (of all groups); at most %d are served over memory",
+			ErrUnsupported, p.count(), maxGroupRanks)
 	}
 	memory.Places, memory.Groups, memory.HashLen = p.count(), s.required, s.pool.HashLen
 	x, err := index.New(memory)
@@ -155,7 +158,8 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinato
 }
 
 // LookupKnown is Lookup over a backend of which every block that matters was found a moment ago. It makes no
-// call, and takes some 20 ns a hash. It returns false if Lookup would have to call the backend, or would fail.
+// call, and takes some 150 microseconds at most, so that an event loop may call it. It returns false if Lookup
+// would have to call the backend, or would take longer or fail.
 func (s *Service) LookupKnown(numTokens int64, hashes coordinator.Hashes) (api.Hit, bool) {
 	if s.remote == nil || s.checkPrompt(numTokens, hashes) != nil {
 		return api.Hit{}, false

@@ -65,6 +65,7 @@ func TestMain(m *testing.M) {
 		panic(fmt.Sprintf("attack: cannot build hitline: %v\n%s", err, text))
 	}
 	writeConfigs(dir, *overTLS)
+	startFullStore()
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
@@ -239,7 +240,7 @@ func runHalf(t *testing.T, r row, control bool) (h half, err error) {
 	if ranks == nil {
 		ranks = []coordinator.GroupRank{{}}
 	}
-	innocent, err := newInnocent(asked.addr, ranks, want)
+	innocent, err := newInnocent(asked.addr, ranks, want, r.spec.fullStore)
 	if err != nil {
 		return h, err
 	}

@@ -30,7 +30,7 @@ type prepare func(a *attacker) (run func(), err error)
 // allRows lists the attacks.
 func allRows() []row {
 	return slices.Concat(
-		requestRows(), explainRows(), cheapRows(), indexRows(), lookupRows(),
+		requestRows(), explainRows(), cheapRows(), indexRows(), lookupRows(), storeRows(),
 		memoryRows(), metricsRows(), httpRows(), connRows(), tlsRows(),
 	)
 }

@@ -29,6 +29,7 @@ type serverSpec struct {
 	metrics   bool     // serves the metrics port
 	router    bool     // serves HTTP for routers, over TLS if this program's servers have TLS
 	unreadLog bool     // nobody reads its log after it is ready
+	fullStore bool     // is over the store that has every block
 	config    string   // path of its configuration; "": one of configs
 }
 
@@ -60,6 +61,9 @@ func startServer(ctx context.Context, spec serverSpec) (*serverProcess, error) {
 	cmd.Env = append(cmd.Env, "HITLINE_LOG_FORMAT=json")
 	if spec.metrics {
 		cmd.Env = append(cmd.Env, "HITLINE_METRICS=127.0.0.1:0")
+	}
+	if spec.fullStore {
+		cmd.Env = append(cmd.Env, "HITLINE_BACKEND_MOONCAKE_MASTERS="+fullStore, "HITLINE_BACKEND_MOONCAKE_TIMEOUT=10s")
 	}
 	cmd.Env = append(cmd.Env, spec.env...)
 	read, write, err := os.Pipe()
