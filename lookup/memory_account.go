@@ -17,12 +17,20 @@ func NewMemoryAccount(maxBytes int64) *MemoryAccount { return &MemoryAccount{max
 // Reserve adds n bytes, and returns false and counts a refusal if the bound would be exceeded.
 // A nil account has no bound.
 func (a *MemoryAccount) Reserve(n int64) bool {
+	ok := a.TryReserve(n)
+	if !ok {
+		a.refused.Add(1)
+	}
+	return ok
+}
+
+// TryReserve is Reserve for what may be left out: a refusal is not counted.
+func (a *MemoryAccount) TryReserve(n int64) bool {
 	if a == nil {
 		return true
 	}
 	if total := a.bytes.Add(n); n > 0 && a.maxBytes > 0 && total > a.maxBytes {
 		a.bytes.Add(-n)
-		a.refused.Add(1)
 		return false
 	}
 	return true
