@@ -18,15 +18,16 @@ import (
 // Its memory is bounded. There are two generations: when young is full, or has served for keep, old
 // is dropped and young becomes old. Event loops take mu: no hold of it does more than the work of some hundred blocks.
 type foundBlocks struct {
-	maxBlocks int            // of a generation, a multiple of chunkBlocks
-	account   *MemoryAccount // counts what they take, nil for none
-	now       func() int64   // monotime.Now, but in tests
-	newTable  func(maxBlocks int) *foundTable
+	maxBlocks  int            // of a generation, a multiple of chunkBlocks
+	account    *MemoryAccount // counts what they take, nil for none
+	storeEpoch func() uint64  // of the store, now
+	now        func() int64   // monotime.Now, but in tests
+	newTable   func(maxBlocks int) *foundTable
 
 	making     sync.Mutex   // held while a generation is made; taken before mu
 	mu         sync.RWMutex // guards the fields below
 	keep       int64        // ns for which blocks are remembered at least, unless they are too many; 0: nothing is
-	epoch      uint64       // number of drops
+	epoch      uint64       // in which young and old were found; it never falls
 	young, old *foundTable
 	began      int64 // when young became young
 }
@@ -38,7 +39,7 @@ type foundGroup [16]byte
 // foundCall is one call of the backend that finds blocks.
 type foundCall struct {
 	written int64  // a time at which it was not written yet
-	epoch   uint64 // at that time
+	epoch   uint64 // of the store, at that time
 }
 
 const (
@@ -49,9 +50,9 @@ const (
 )
 
 // newFoundBlocks returns one that remembers nothing until setKeep is called.
-func newFoundBlocks(maxBytes int64, account *MemoryAccount) *foundBlocks {
+func newFoundBlocks(maxBytes int64, account *MemoryAccount, storeEpoch func() uint64) *foundBlocks {
 	chunks := max(1, int(maxBytes/(2*foundBlockBytes*chunkBlocks)))
-	return &foundBlocks{maxBlocks: chunks * chunkBlocks, account: account, now: monotime.Now, newTable: newFoundTable}
+	return &foundBlocks{maxBlocks: chunks * chunkBlocks, account: account, storeEpoch: storeEpoch, now: monotime.Now, newTable: newFoundTable}
 }
 
 // newFoundGroup returns the group whose keys begin with prefixes, one for each of its ranks.
@@ -65,11 +66,7 @@ func newFoundGroup(prefixes []string) foundGroup {
 }
 
 // begin returns a call that has not been written yet.
-func (f *foundBlocks) begin() foundCall {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return foundCall{written: f.now(), epoch: f.epoch}
-}
+func (f *foundBlocks) begin() foundCall { return foundCall{written: f.now(), epoch: f.storeEpoch()} }
 
 // newFoundBlock returns a block of a group without its hash. It returns false if no such block is remembered.
 func newFoundBlock(g foundGroup, hashes coordinator.Hashes) (foundBlock, bool) {
@@ -77,7 +74,7 @@ func newFoundBlock(g foundGroup, hashes coordinator.Hashes) (foundBlock, bool) {
 	return foundBlock{group: g, hashLen: uint8(n)}, n <= maxFoundHashLen
 }
 
-// found returns the blocks that a call has found less than age nanoseconds ago. blocks has a bit for
+// found returns the blocks that a call of this epoch has found less than age nanoseconds ago. blocks has a bit for
 // each block asked about: the hash of bit i is hashes.At(first + i*stride).
 func (f *foundBlocks) found(g foundGroup, hashes coordinator.Hashes, first, stride int, blocks uint64, age int64) (found uint64) {
 	block, ok := newFoundBlock(g, hashes)
@@ -86,7 +83,7 @@ func (f *foundBlocks) found(g foundGroup, hashes coordinator.Hashes, first, stri
 	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if f.young.len()+f.old.len() == 0 {
+	if f.young.len()+f.old.len() == 0 || f.epoch != f.storeEpoch() {
 		return 0
 	}
 	since, inYoung, inOld := f.now()-age, -1, -1 // the last block is at these indexes
@@ -109,12 +106,13 @@ func (f *foundBlocks) found(g foundGroup, hashes coordinator.Hashes, first, stri
 }
 
 // record remembers blocks, as in found, that a call has found and leased on all ranks. It remembers
-// nothing if drop was called after the call had begun, and none for which the account has no memory.
+// nothing if an epoch of the store has begun since the call began, and none for which the account has no memory.
 func (f *foundBlocks) record(call foundCall, g foundGroup, hashes coordinator.Hashes, first, stride int, blocks uint64) {
 	block, ok := newFoundBlock(g, hashes)
 	if !ok || blocks == 0 {
 		return
 	}
+	f.dropOlder(call.epoch)
 	if f.isDue() {
 		f.beginGeneration()
 	}
@@ -165,20 +163,28 @@ func (f *foundBlocks) setKeep(keep int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.keep = keep; keep == 0 {
-		f.dropAll()
+		f.drop()
 	}
 }
 
-// drop drops all blocks, also those of calls that have begun.
-func (f *foundBlocks) drop() {
+// dropOlder drops the blocks of epochs before this one. Until it is called nobody is told of them, but they take memory.
+func (f *foundBlocks) dropOlder(epoch uint64) {
+	f.mu.RLock()
+	older := f.epoch < epoch
+	f.mu.RUnlock()
+	if !older {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.dropAll()
+	if f.epoch < epoch {
+		f.drop()
+		f.epoch = epoch
+	}
 }
 
-// dropAll is drop with f.mu held.
-func (f *foundBlocks) dropAll() {
+// drop drops all blocks. f.mu is held.
+func (f *foundBlocks) drop() {
 	f.account.Free(f.young.bytes() + f.old.bytes())
 	f.young, f.old = nil, nil
-	f.epoch++
 }

@@ -20,9 +20,9 @@ func numberedHashes(first, n, hashLen int) coordinator.Hashes {
 	return coordinator.NewHashes(blob, hashLen)
 }
 
-// newTestFound returns one that remembers for 10 ns, and its clock.
+// newTestFound returns one that remembers for 10 ns, and its clock. Its epoch is 0.
 func newTestFound(maxBytes int64, account *MemoryAccount) (f *foundBlocks, now *int64) {
-	f, now = newFoundBlocks(maxBytes, account), new(int64)
+	f, now = newFoundBlocks(maxBytes, account, func() uint64 { return 0 }), new(int64)
 	*now = 100
 	f.now = func() int64 { return *now }
 	f.setKeep(10)
@@ -58,25 +58,25 @@ func TestFoundBlocksAge(t *testing.T) {
 	assert.Equal(t, uint64(0b10), f.found(g, hashes, 3, 4, ^uint64(0), 10), "an older call makes nothing older")
 }
 
-// Nothing outlives a drop, and no call that began before it adds anything.
-func TestFoundBlocksDrop(t *testing.T) {
-	for name, drop := range map[string]func(f *foundBlocks){
-		"drop": (*foundBlocks).drop, "off and on": func(f *foundBlocks) { f.setKeep(0); f.setKeep(10) },
-	} {
-		f, _ := newTestFound(1<<20, nil)
-		hashes, g := numberedHashes(1, 64, 16), newFoundGroup([]string{"a@"})
-		call := f.begin()
-		f.record(call, g, hashes, 0, 1, 1)
-		require.NotZero(t, f.found(g, hashes, 0, 1, 1, 1))
-		drop(f)
-		f.record(call, g, hashes, 0, 1, 2)
-		assert.Zero(t, f.found(g, hashes, 0, 1, 3, 1), name)
-		f.record(f.begin(), g, hashes, 0, 1, 1)
-		assert.NotZero(t, f.found(g, hashes, 0, 1, 1, 1), name)
-		f.setKeep(0)
-		f.record(f.begin(), g, hashes, 0, 1, 1)
-		assert.Zero(t, f.found(g, hashes, 0, 1, 1, 1), "nothing is remembered")
-	}
+// Nothing outlives its epoch, and no call that began in an older one adds anything.
+func TestFoundBlocksOfAnEpoch(t *testing.T) {
+	f, _ := newTestFound(1<<20, nil)
+	epoch := uint64(0)
+	f.storeEpoch = func() uint64 { return epoch }
+	hashes, g := numberedHashes(1, 64, 16), newFoundGroup([]string{"a@"})
+	call := f.begin()
+	f.record(call, g, hashes, 0, 1, 1)
+	require.NotZero(t, f.found(g, hashes, 0, 1, 1, 1))
+	epoch++
+	assert.Zero(t, f.found(g, hashes, 0, 1, 3, 1))
+	f.record(call, g, hashes, 0, 1, 2)
+	assert.Zero(t, f.found(g, hashes, 0, 1, 3, 1))
+	f.record(f.begin(), g, hashes, 0, 1, 0b100)
+	assert.Equal(t, uint64(0b100), f.found(g, hashes, 0, 1, 0b111, 1))
+	f.setKeep(0)
+	assert.Zero(t, f.found(g, hashes, 0, 1, 0b111, 1))
+	f.record(f.begin(), g, hashes, 0, 1, 1)
+	assert.Zero(t, f.found(g, hashes, 0, 1, 1, 1), "nothing is remembered")
 }
 
 // Two generations are kept, each of at most half the bytes, and the account counts them.
@@ -104,13 +104,16 @@ func TestFoundBlocksAreBounded(t *testing.T) {
 	*now += 10
 	f.record(f.begin(), g, numberedHashes(0, 64, 32), 0, 1, 1)
 	require.Equal(t, 2, f.young.len()+f.old.len())
-	f.drop()
+	f.setKeep(0)
 	used, _ := usage()
 	require.Zero(t, used)
-
+	f.setKeep(10)
 	f.record(f.begin(), g, numberedHashes(0, 1, 32), 0, 1, 1)
 	table := f.young.bytes()
-	f.drop()
+	f.dropOlder(1)
+	used, _ = usage()
+	require.Zero(t, used)
+	f.storeEpoch = func() uint64 { return 1 }
 	require.True(t, account.Reserve(2*maxBytes-table+1), "others take the rest")
 	f.record(f.begin(), g, numberedHashes(0, 64, 32), 0, 1, ^uint64(0))
 	require.Zero(t, f.young.len(), "a full account")

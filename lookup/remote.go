@@ -26,6 +26,7 @@ type remote struct {
 	failed, timeouts, rejected atomic.Int64
 	rounds, keys               atomic.Int64 // calls of Exists that began, and the keys that they have asked for
 	stored, evicted            atomic.Int64
+	stores                     atomic.Uint64 // calls of the backend that may have stored keys
 
 	renewedKeys       atomic.Int64
 	rememberedLookups atomic.Int64 // that made no call, as all was known from calls before
@@ -111,7 +112,7 @@ func (r *remote) lookupKnown(numTokens int64, hashes coordinator.Hashes) (api.Hi
 
 // lookupCoalesced shares the outcome of an equal lookup in flight, or asks the backend.
 func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes coordinator.Hashes) outcome {
-	leader, shared := r.coalescer.join(ctx, numTokens, hashes)
+	leader, shared := r.coalescer.join(ctx, r.sharingEpoch(), numTokens, hashes)
 	if shared != nil {
 		return *shared
 	}

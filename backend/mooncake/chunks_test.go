@@ -130,6 +130,7 @@ func TestConnectionsInTurn(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	var mu sync.Mutex
 	var dialed, used []string // addresses of connections; guarded by mu
+	var leaseAsked bool       // since the last dial; guarded by mu
 	var dialing atomic.Int64
 	hook := func(q *request, normal []byte) {
 		addr := q.RemoteAddr().String()
@@ -138,7 +139,9 @@ func TestConnectionsInTurn(t *testing.T) {
 		case len(q.keys) > 0:
 			used = append(used, addr)
 		case q.function == fnBatchExistKey:
-			dialed = append(dialed, addr)
+			dialed, leaseAsked = append(dialed, addr), false
+		case q.function == fnGetReplicaList:
+			leaseAsked = true
 		}
 		mu.Unlock()
 		if len(q.keys) == 0 && q.function == fnBatchExistKey {
@@ -154,14 +157,16 @@ func TestConnectionsInTurn(t *testing.T) {
 	client := newClient(t, Config{Masters: []string{f.addr}, Conns: conns})
 	for range 2 {
 		eventually(t, "all are dialled, and no other call is under way", func() bool {
-			var callers sync.WaitGroup // they want connections, and ask for the lease, once
+			var callers sync.WaitGroup // they want connections, and ask for the lease, once after the last dial
 			for range conns {
 				callers.Go(func() { checkExists(t, client) })
 			}
 			callers.Wait()
 			client.mu.Lock()
 			defer client.mu.Unlock()
-			return len(client.idle) == conns && client.process.lease > 0 && len(client.tokens.all) == 0
+			mu.Lock()
+			defer mu.Unlock()
+			return len(client.idle) == conns && leaseAsked && len(client.tokens.all) == 0
 		})
 		mu.Lock()
 		used = nil

@@ -139,10 +139,22 @@ func (c *Client) getConn(ctx context.Context) (*conn, error) {
 	return c.dialLeader(ctx, true)
 }
 
-// popIdle returns an idle connection, nil if there is none: the next one, in the order of dials, after
+// popIdle returns an idle connection that the master has not ended, nil if there is none.
+func (c *Client) popIdle() *conn {
+	for {
+		cn := c.takeIdle()
+		if cn == nil || !cn.ended() {
+			return cn
+		}
+		cn.close()
+		c.wakeFill()
+	}
+}
+
+// takeIdle takes an idle connection, nil if there is none: the next one, in the order of dials, after
 // the one that it has returned last. A master has its threads serve connections in turn, in the order
 // in which they come. So the connections of one call are on different threads.
-func (c *Client) popIdle() *conn {
+func (c *Client) takeIdle() *conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.idle) == 0 {
@@ -208,6 +220,9 @@ func (c *Client) dialInTurn(ctx context.Context, addr string, term uint64, reuse
 
 // adopt numbers a new connection to the leader of a term. The caller holds c.mu.
 func (c *Client) adopt(cn *conn, term uint64) {
+	if term == c.term {
+		c.recordIdentity(cn)
+	}
 	c.dialed++
 	cn.term, cn.number = term, c.dialed
 }
@@ -221,12 +236,16 @@ func (c *Client) wakeFill() {
 }
 
 // fillLoop dials the connections that are missing, one after another, whenever one was dialled: so they
-// are spread over the threads of the master. It stops at an error, which the next call meets, too. It returns
-// when c is closed.
+// are spread over the threads of the master. Each watchEvery it looks for idle ones that have ended, and dials those
+// that are missing: so the end of a master is noticed when nobody asks. It returns when c is closed.
 func (c *Client) fillLoop() {
+	watch := time.NewTicker(watchEvery)
+	defer watch.Stop()
 	for {
 		select {
 		case <-c.fill:
+		case <-watch.C:
+			c.closeEnded()
 		case <-c.ctx.Done():
 			return
 		}
@@ -237,6 +256,7 @@ func (c *Client) fillLoop() {
 			}
 			cn, err := c.dialInTurn(c.ctx, addr, term, false)
 			if err != nil {
+				c.dropUnreachable(term)
 				break
 			}
 			c.mu.Lock()
@@ -262,9 +282,6 @@ func (c *Client) putConn(cn *conn, err error) {
 	defer c.mu.Unlock()
 	if err != nil && !gaveUp(err) && cn.term == c.term {
 		c.newProcess()
-		if closedByPeer(err) {
-			c.closeIdle() // most likely the master has closed them too
-		}
 	}
 	c.addIdle(cn)
 }
