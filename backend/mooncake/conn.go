@@ -39,6 +39,7 @@ type conn struct {
 	out, in  []byte   // reused for requests and replies
 	broken   bool     // a request failed or was interrupted: must not be used again
 	reused   bool     // has been idle, so the master may have closed it
+	heard    bool     // the master has answered since it was idle
 	identity identity // of the process
 }
 
@@ -77,7 +78,9 @@ func (c *conn) roundTrip(limit int) ([]byte, error) {
 		return nil, err
 	}
 	var head [responseLen]byte
-	if n, err := io.ReadFull(c.net, head[:]); err != nil {
+	n, err := io.ReadFull(c.net, head[:])
+	c.heard = c.heard || n > 0
+	if err != nil {
 		if n >= len("HTTP") && (head[0] != magic || head[1] != 0) {
 			return nil, explainForeign(head[:n])
 		}
@@ -192,5 +195,9 @@ func (c *conn) prepareIdle() {
 
 // ended reports whether the master has ended the connection, which is idle.
 func (c *conn) ended() bool { return idleconn.Ended(c.net) }
+
+// endedBefore reports whether a call failed because the master had closed the connection, as far as is known, before it got
+// the call: masters and proxies close idle ones, and the end may be on its way when the call is sent.
+func (c *conn) endedBefore(err error) bool { return c.reused && closedByPeer(err) && !c.heard }
 
 func (c *conn) close() { _ = c.net.Close() }

@@ -62,6 +62,12 @@ func startFake(t testing.TB, addr string, forms ...Form) *fakeMaster {
 	return f
 }
 
+func (f *fakeMaster) setPresent(keys map[string]int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.present = keys
+}
+
 func (f *fakeMaster) setView(view uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

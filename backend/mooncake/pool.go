@@ -84,11 +84,12 @@ func (c *Client) allBusy() bool {
 }
 
 // withConn runs do with a connection to the leader. If a reused connection turns out to be
-// closed by the master, it runs do again with another one: so do must not change the store.
+// closed by the master, it runs do again with another one: so do must not change the store. If the master may
+// have closed it before, the other one is new, and tells whether it is to the same process.
 // The caller has called acquire.
 func (c *Client) withConn(ctx context.Context, do func(*conn) error) error {
-	for {
-		cn, err := c.getConn(ctx)
+	for get := c.getConn; ; {
+		cn, err := get(ctx)
 		if err != nil {
 			return err
 		}
@@ -99,6 +100,9 @@ func (c *Client) withConn(ctx context.Context, do func(*conn) error) error {
 		}
 		if !reused || !closedByPeer(err) {
 			return wrapUnavailable(cn.addr, explain(err, true))
+		}
+		if cn.endedBefore(err) {
+			get = c.newConn
 		}
 	}
 }
@@ -139,6 +143,9 @@ func (c *Client) getConn(ctx context.Context) (*conn, error) {
 	return c.dialLeader(ctx, true)
 }
 
+// newConn returns a new connection. The caller owns it until putConn.
+func (c *Client) newConn(ctx context.Context) (*conn, error) { return c.dialLeader(ctx, false) }
+
 // popIdle returns an idle connection that the master has not ended, nil if there is none.
 func (c *Client) popIdle() *conn {
 	for {
@@ -168,6 +175,7 @@ func (c *Client) takeIdle() *conn {
 		}
 	}
 	cn := c.idle[next]
+	cn.heard = false
 	c.idle = slices.Delete(c.idle, next, next+1)
 	c.taken = cn.number
 	return cn
@@ -280,7 +288,7 @@ func (c *Client) putConn(cn *conn, err error) {
 	c.recordResult(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err != nil && !gaveUp(err) && cn.term == c.term {
+	if err != nil && !gaveUp(err) && cn.term == c.term && !cn.endedBefore(err) {
 		c.newProcess()
 	}
 	c.addIdle(cn)

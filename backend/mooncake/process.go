@@ -27,8 +27,9 @@ const unstatedLease = 20 * time.Second
 
 // newProcess begins a generation: there is another leader, or a connection is lost with a call on it, and the next one
 // may be to another process at the same address. A connection that a call has given up is not: if they began one, a
-// master that is slow under load would have nothing remembered, and the load would stay. Neither is one that was
-// found to have ended: the next one tells whether it is to the same process. The caller holds c.mu.
+// master that is slow under load would have nothing remembered, and the load would stay. Neither is one that had
+// ended before the call, see conn.endedBefore: the next one tells whether it is to the same process. The caller holds
+// c.mu.
 func (c *Client) newProcess() {
 	c.process = process{}
 	c.generation.Add(1)

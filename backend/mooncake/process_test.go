@@ -55,11 +55,14 @@ func TestGeneration(t *testing.T) {
 			f.resetReply()
 		}
 	}
+	once := func(t *testing.T, f *fakeMaster, c *Client) {
+		f.setReply(func(q *request, _ []byte) { f.resetReply(); q.Close() })
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"there"})
+		require.NoError(t, err)
+	}
 	present := func(keys map[string]int) func(t *testing.T, f *fakeMaster, c *Client) {
 		return func(t *testing.T, f *fakeMaster, c *Client) {
-			f.mu.Lock()
-			f.present = keys
-			f.mu.Unlock()
+			f.setPresent(keys)
 			cutIdle(t, f, c)
 		}
 	}
@@ -79,6 +82,8 @@ func TestGeneration(t *testing.T) {
 		"... when the key's lease is old": {do: func(t *testing.T, f *fakeMaster, c *Client) { agePast(c, 3*time.Second/2); present(nil)(t, f, c) }},
 		"... when it is not so old":       {do: func(t *testing.T, f *fakeMaster, c *Client) { agePast(c, time.Second); present(nil)(t, f, c) }, begins: true},
 		"a call loses its connection":     {do: answers(func(q *request, _ []byte) { q.Close() }), begins: true},
+		"... which may have ended before": {do: once},
+		"... and the next is to another":  {do: func(t *testing.T, f *fakeMaster, c *Client) { f.setPresent(map[string]int{"there": 1}); once(t, f, c) }, begins: true},
 		"a call gets half a reply":        {do: answers(func(q *request, normal []byte) { q.write(normal[:20]); q.Close() }), begins: true},
 		"the store does not serve":        {do: answers(storeErrors(storeNotServing)), begins: true},
 		"nothing listens any longer": {do: func(t *testing.T, f *fakeMaster, c *Client) {
