@@ -45,7 +45,7 @@ type foundCall struct {
 const (
 	// maxFoundHashLen is the length of SHA-256. No engine has longer hashes, and none are remembered.
 	maxFoundHashLen = sha256.Size
-	// maxFoundBytes is 310,000 blocks in each generation, and a third of that for renewals.
+	// maxFoundBytes is 259,000 blocks in each generation, a fifth of that for renewals, and 16 MiB of their requests.
 	maxFoundBytes = 64 << 20
 )
 

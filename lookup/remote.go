@@ -29,6 +29,7 @@ type remote struct {
 	stores                     atomic.Uint64 // calls of the backend that may have stored keys
 
 	renewedKeys       atomic.Int64
+	renewalsDropped   atomic.Int64
 	rememberedLookups atomic.Int64 // that made no call, as all was known from calls before
 }
 
@@ -127,8 +128,6 @@ func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes co
 
 // ask asks the backend.
 func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, probe bool) (o outcome) {
-	r.lookups.Add(1)
-	defer r.lookups.Add(-1)
 	lease := r.lease(ctx, hashes.Len())
 	defer lease.end()
 	lease.probe = probe

@@ -30,7 +30,6 @@ type SharedBackend struct {
 	keyMemory     *keyMemory
 	found         *foundBlocks
 	renewed       *foundBlocks                // that renewals have asked for, also those that were not found
-	lookups       atomic.Int64                // that ask the backend
 	remembering   atomic.Pointer[remembering] // nil before the first lookup
 	leaseMu       sync.Mutex                  // held while remembering is set; guards loggedWindow
 	loggedWindow  bool                        // that the configured window is too long
@@ -55,8 +54,8 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 		keyMemory:  newKeyMemory(cfg.MaxKeyBytes, cfg.Memory),
 	}
 	b.watcher, _ = store.(backend.Watcher)
-	b.found = newFoundBlocks(cfg.maxFoundBytes()/4*3, cfg.Memory, b.epoch)
-	b.renewed = newFoundBlocks(cfg.maxFoundBytes()/4, cfg.Memory, b.epoch)
+	b.found = newFoundBlocks(cfg.maxFoundBytes()/8*5, cfg.Memory, b.epoch)
+	b.renewed = newFoundBlocks(cfg.maxFoundBytes()/8, cfg.Memory, b.epoch)
 	b.reads = newBackendCalls(store, max(maxAbandonedReads, 2*cfg.Workers), &b.durations)
 	b.changes = newBackendCalls(store, maxAbandonedChanges, &b.durations)
 	b.changes.returnedLate = b.changeReturned

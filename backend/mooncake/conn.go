@@ -196,8 +196,8 @@ func (c *conn) prepareIdle() {
 // ended reports whether the master has ended the connection, which is idle.
 func (c *conn) ended() bool { return idleconn.Ended(c.net) }
 
-// endedBefore reports whether a call failed because the master had closed the connection, as far as is known, before it got
-// the call: masters and proxies close idle ones, and the end may be on its way when the call is sent.
+// endedBefore reports whether a call failed because the master had closed the connection, as far as is known, before
+// it got the call: masters and proxies close idle ones, and the end may be on its way when the call is sent.
 func (c *conn) endedBefore(err error) bool { return c.reused && closedByPeer(err) && !c.heard }
 
 func (c *conn) close() { _ = c.net.Close() }

@@ -123,8 +123,8 @@ func (c *Client) recordIdentity(cn *conn) {
 	}
 }
 
-// recordDialFailure begins a generation if no connection to the leader's address can be made: the process is gone, or does not
-// speak as it did. An attempt that ended for want of time says nothing.
+// recordDialFailure begins a generation if no connection to the leader's address can be made: the process is gone, or
+// does not speak as it did. An attempt that ended for want of time says nothing.
 func (c *Client) recordDialFailure(addr string, connected bool, err error) {
 	if !connected && !errors.Is(err, syscall.ECONNREFUSED) || gaveUp(err) {
 		return
