@@ -146,22 +146,10 @@ func (c *Client) getConn(ctx context.Context) (*conn, error) {
 // newConn returns a new connection. The caller owns it until putConn.
 func (c *Client) newConn(ctx context.Context) (*conn, error) { return c.dialLeader(ctx, false) }
 
-// popIdle returns an idle connection that the master has not ended, nil if there is none.
-func (c *Client) popIdle() *conn {
-	for {
-		cn := c.takeIdle()
-		if cn == nil || !cn.ended() {
-			return cn
-		}
-		cn.close()
-		c.wakeFill()
-	}
-}
-
-// takeIdle takes an idle connection, nil if there is none: the next one, in the order of dials, after
+// popIdle returns an idle connection, nil if there is none: the next one, in the order of dials, after
 // the one that it has returned last. A master has its threads serve connections in turn, in the order
 // in which they come. So the connections of one call are on different threads.
-func (c *Client) takeIdle() *conn {
+func (c *Client) popIdle() *conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.idle) == 0 {
