@@ -39,7 +39,7 @@
 // Over a store a lookup needs all hashes that can change its answer, see Needed. It waits for an
 // equal lookup in flight and takes its answer, or builds keys and asks: in rounds, until the answer is
 // certain (coordinator.Lookup). What was found a moment ago is not asked again if the store leases
-// it. A circuit breaker stops asking a store that fails. Goroutines are started only for calls of a backend.
+// it. A circuit breaker stops asking a store that fails. Goroutines are started only for calls of a backend and for a Renewer.
 //
 // # Glossary
 //
