@@ -114,7 +114,7 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 		return badField(ErrField, "num_tokens", "%d is negative; give the length of the prompt", q.NumTokens)
 	case q.byHashes():
 		err = sc.byHashes(ctx, q, a)
-	case s.unsureOf(sc.model).refuses():
+	case !q.Loadable && s.unsureOf(sc.model).allDiffer() && !sc.fleet.HasPredictions():
 		err = fmt.Errorf("%w: model %q", ErrHashesDiffer, sc.model.cfg.Name)
 	default:
 		err = sc.byTokens(ctx, q, a)

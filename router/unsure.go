@@ -3,6 +3,7 @@ package router
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/hitline/hitline/router/fleet"
 )
@@ -40,52 +41,77 @@ func (u *Unsure) Reasons(dst []string) []string {
 type unsureList struct {
 	version uint64
 	list    []Unsure
-	differ  bool // the hashes of a source that is not stale differ from those of the model, and those of no other agree
-	// unchecked are the holders of sources that are not stale and whose hashes are not checked.
-	unchecked []*fleet.Holder
+	// numSources and numDiffering count the model's sources, and those whose hashes differ from the model's.
+	numSources, numDiffering int
+	agrees                   bool      // the hashes of a live source agree with the model's
+	differs                  *fleet.ID // a live source whose hashes differ; nil: there is none
+	reason                   string    // what its hash is
+	warnedAt                 time.Time // when the log last had that none agrees
 	// kvEndpoints are those of all sources that have one, by holder.
 	kvEndpoints map[fleet.ID]string
 }
 
-// refuses reports whether tokens can find nothing because hashes differ.
-func (l *unsureList) refuses() bool {
-	return l.differ && !slices.ContainsFunc(l.unchecked, func(h *fleet.Holder) bool { return h.Len() > 0 })
-}
+// allDiffer reports whether tokens find nothing but what is predicted, as the hashes of every source differ.
+func (l *unsureList) allDiffer() bool { return l.numSources > 0 && l.numDiffering == l.numSources }
+
+// noneAgrees reports whether hashes of live sources differ, and those of no live source agree.
+func (l *unsureList) noneAgrees() bool { return l.differs != nil && !l.agrees }
 
 // unsureOf returns the holders of a model that may have other blocks than answers say. Callers share the list. It is made
 // again after a source has changed.
 func (s *Service) unsureOf(m *model) *unsureList {
-	version := m.changes.Load()
-	if known := m.unsure.Load(); known != nil && known.version == version {
+	version, known := m.changes.Load(), m.unsure.Load()
+	if known != nil && known.version == version {
 		return known
 	}
-	made, agrees := &unsureList{version: version, kvEndpoints: map[fleet.ID]string{}}, false
+	made := &unsureList{version: version, kvEndpoints: map[fleet.ID]string{}}
 	for _, a := range s.sources() {
-		if a.model != m {
-			continue
-		}
-		if a.KVEndpoint != "" {
-			made.kvEndpoints[a.ID()] = a.KVEndpoint
-		}
-		st := a.follower.Status()
-		u := Unsure{ID: a.ID(), Stale: st.Stale, Incomplete: !st.Complete || a.holder.Dropped() > st.Dropped}
-		hashes, _ := a.hashes.result()
-		made.differ = made.differ || !st.Stale && hashes == HashesDiffer
-		agrees = agrees || !st.Stale && hashes == HashesAgree
-		if hashes != HashesAgree {
-			u.Hashes = hashes
-		}
-		if !st.Stale && hashes == HashesUnchecked {
-			made.unchecked = append(made.unchecked, a.holder)
-		}
-		if u.Stale || u.Incomplete || u.Hashes != "" {
-			made.list = append(made.list, u)
+		if a.model == m {
+			made.add(a)
 		}
 	}
-	made.differ = made.differ && !agrees
 	slices.SortFunc(made.list, func(a, b Unsure) int { return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Rank, b.Rank)) })
-	m.unsure.Store(made)
+	begins := made.noneAgrees()
+	if known != nil {
+		made.warnedAt = known.warnedAt
+		begins = begins && !known.noneAgrees() && time.Since(known.warnedAt) >= warnEvery
+	}
+	if begins {
+		made.warnedAt = time.Now()
+	}
+	if m.unsure.CompareAndSwap(known, made) && begins {
+		s.log.Warn("router: no live source of a model is known to hash as its hash says, and one differs: queries by tokens find little",
+			"model", m.cfg.Name, "tenant", m.cfg.Tenant, "engine", made.differs.Engine, "rank", made.differs.Rank,
+			"reason", made.reason)
+	}
 	return made
+}
+
+// add adds what is not sure of a source.
+func (l *unsureList) add(a *activeSource) {
+	if a.KVEndpoint != "" {
+		l.kvEndpoints[a.ID()] = a.KVEndpoint
+	}
+	st := a.follower.Status()
+	u := Unsure{ID: a.ID(), Stale: st.Stale, Incomplete: !st.Complete || a.holder.Dropped() > st.Dropped}
+	hashes, reason := a.hashes.result()
+	l.numSources++
+	if hashes == HashesDiffer {
+		l.numDiffering++
+	}
+	switch {
+	case st.Stale:
+	case hashes == HashesAgree:
+		l.agrees = true
+	case hashes == HashesDiffer:
+		l.differs, l.reason = &u.ID, reason
+	}
+	if hashes != HashesAgree {
+		u.Hashes = hashes
+	}
+	if u.Stale || u.Incomplete || u.Hashes != "" {
+		l.list = append(l.list, u)
+	}
 }
 
 // setUnsure sets the holders that may have other blocks than the answer to q says. Call it after the blocks were read:

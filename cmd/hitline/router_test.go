@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -130,6 +131,35 @@ engine-0  48      48   0: 32, 1: 48
 	const stale = "unsure: engine-0 (stale, unchecked), engine-1 (stale, unchecked)\n"
 	storetest.Eventually(t, "no engine is there", func() bool { return ask().stdout == none+stale })
 	assert.Contains(t, ask("--last-known").stdout, "engine-0  48")
+}
+
+// That no engine is known to hash token ids as the server does comes first, with what to set. If every engine hashes
+// otherwise, nothing else is said.
+func TestHoldersOfDifferingEngines(t *testing.T) {
+	engines := []*eventstest.Publisher{eventstest.New(t), eventstest.New(t)}
+	for n := range 2 {
+		event := eventstest.Stored(nil, []byte{byte(n), 1, 2, 3, 4, 5, 6, 7})
+		event["token_ids"] = slices.Repeat([]any{n}, 16)
+		engines[0].Publish(false, event)
+	}
+	ids, hashes := routerPrompt(t, 32)
+	hash := hexKeys(hashes)
+	const why = `no known way to hash fits: the engine's PYTHONHASHSEED is probably another; give its text as seed in the model's hash`
+	s := startServe(t, routerConfig(engines...))
+	ask := func(stdin, file string) result { return hitline(t, stdin, "holders", "--connect", s.router, file, "-") }
+	storetest.Eventually(t, "the hashes differ", func() bool {
+		return strings.Contains(ask(ids, "--tokens-file").stdout, "unsure: engine-0 (differ, unchecked)")
+	})
+	storetest.Eventually(t, "the command says why", func() bool {
+		return ask(ids, "--tokens-file").stderr == "hitline: no engine of model \"llama\" is known to hash token ids as its hash says: "+why+"\n"
+	})
+	assert.Empty(t, ask(hash, "--hashes-file").stderr)
+
+	s = startServe(t, routerConfig(engines[0]))
+	storetest.Eventually(t, "all differ", func() bool { return ask(ids, "--tokens-file").code == exitFailed })
+	assert.Equal(t, "hitline: http://"+s.router+": refused by the server: the engines hash tokens otherwise than the model's hash says, "+
+		"see hashes_reason in /services; ask by hashes, or configure it: model \"llama\" (hashes_differ)\n", ask(ids, "--tokens-file").stderr)
+	assert.Equal(t, exitDone, ask(hash, "--hashes-file").code)
 }
 
 // What the command is refused for exits with 1, a server that is not there with 3.
