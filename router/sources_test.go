@@ -132,6 +132,25 @@ func TestRegisterAgain(t *testing.T) {
 	require.Len(t, s.Status(), 1)
 	require.False(t, old.HasSubscriber())
 
+	// What is left out is what the model has, and a type may be in any case.
+	follower := s.active["a/0"].follower
+	for _, same := range []func(*Source){
+		func(src *Source) { src.BlockSize = 16 }, func(src *Source) { src.Type = "VLLM" }, func(src *Source) { src.Tenant = DefaultTenant },
+		func(src *Source) { src.Timeout = Duration(events.DefaultTimeout) }, func(src *Source) { src.Ranks = 1 },
+	} {
+		src := again
+		same(&src)
+		require.True(t, s.Follows(src))
+		require.NoError(t, s.Register(src))
+		require.Same(t, follower, s.active["a/0"].follower)
+	}
+	other := again
+	other.ExactCopies = true
+	require.False(t, s.Follows(other))
+	other = again
+	other.Engine = "b"
+	require.False(t, s.Follows(other))
+
 	fixed := source(t, llama, "fixed", 0, 0)
 	require.NoError(t, s.Add(fixed))
 	require.NoError(t, s.Register(fixed))
@@ -306,8 +325,8 @@ func TestPauseAll(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	paused = s.pauseAll(ctx)
-	for _, p := range paused {
-		p.follower.Unpause()
+	for a := range paused {
+		a.follower.Unpause()
 	}
 	require.Len(t, paused, 2)
 }

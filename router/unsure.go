@@ -12,8 +12,8 @@ import (
 type Unsure struct {
 	fleet.ID
 	Unknown bool // no source and no prediction names Query.Engine, so nothing is known of it. Rank is 0
-	// Stale: events may be missing. The holder counts for nothing but what is predicted, or with Query.LastKnown for what it
-	// had last.
+	// Stale: events may be missing, or a dump had its source, which is not followed here. The holder counts for nothing but
+	// what is predicted, or with Query.LastKnown for what it had last.
 	Stale      bool
 	Incomplete bool // it may have more: events were lost, or were published before its source was followed
 	// Hashes is set in the answer to a query by tokens, unless they agree: what the holder has may not be found.
@@ -65,6 +65,10 @@ func (s *Service) unsureOf(m *model) *unsureList {
 		return known
 	}
 	made := &unsureList{version: version, kvEndpoints: map[fleet.ID]string{}}
+	for _, id := range s.unfollowedOf(m.cfg.ModelKey) { // before those that are followed: one that begins to be is in either
+		made.numSources++
+		made.list = append(made.list, Unsure{ID: id, Stale: true, Hashes: HashesUnchecked})
+	}
 	for _, a := range s.sources() {
 		if a.model == m {
 			made.add(a)
