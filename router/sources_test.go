@@ -50,6 +50,7 @@ func TestSourceValidate(t *testing.T) {
 func TestAllowList(t *testing.T) {
 	list, err := newAllowList([]string{
 		"tcp://10.0.0.0/8:5557-5564", "tcp://[fd00::/8]:*", "tcp://Engine-0:5557", "tcp://192.168.1.2:1", "tcp://[::1]:7", "ipc:///run/engine.sock",
+		"tcp://[::ffff:10.9.0.0/112]:9", "tcp://[::ffff:172.16.0.1]:9",
 	})
 	require.NoError(t, err)
 	for endpoint, want := range map[string]bool{
@@ -71,6 +72,11 @@ func TestAllowList(t *testing.T) {
 		"tcp://192.168.1.3:1":          false,
 		"tcp://[::1]:7":                true,
 		"tcp://[::1]:8":                false,
+		"tcp://10.9.1.2:9":             true,
+		"tcp://[::ffff:10.9.1.2]:9":    true,
+		"tcp://10.8.1.2:9":             false,
+		"tcp://172.16.0.1:9":           true,
+		"tcp://172.16.0.2:9":           false,
 		"tcp://10.1.2.3":               false,
 		"ipc:///run/engine.sock":       true,
 		"ipc:///run/engine.sock2":      false,
@@ -82,7 +88,7 @@ func TestAllowList(t *testing.T) {
 		require.Equal(t, want, list.allows(endpoint), endpoint)
 	}
 	for _, entry := range []string{"", "10.0.0.0/8:1", "tcp://10.0.0.0/8", "tcp://10.0.0.0/33:1", "tcp://*:1", "tcp://:1", "tcp://a:0",
-		"tcp://a:2-1", "tcp://a:1-65536", "tcp://a:x", "tcp://[fe80::1%eth0]:1", "ipc://", "http://a:1"} {
+		"tcp://a:2-1", "tcp://a:1-65536", "tcp://a:x", "tcp://[fe80::1%eth0]:1", "tcp://[::ffff:0:0/95]:1", "ipc://", "http://a:1"} {
 		_, err := New(Config{Allow: []string{"tcp://a:1", entry}})
 		require.ErrorIs(t, err, fielderror.ErrConfig, entry)
 		require.ErrorContains(t, err, "register[1]")

@@ -195,6 +195,24 @@ func TestHoldersRefused(t *testing.T) {
 	}
 }
 
+// [::] is an address of both families, wherever it is listened on.
+func TestBothFamilies(t *testing.T) {
+	config := "listen: [\"tcp://[::]:0\"]\nmetrics: \"[::]:0\"\nrouter: {listen: \"[::]:0\", models: [{name: a, block_size: 16}]}\n"
+	s := awaitReady(t, func(ctx context.Context, log io.Writer) int {
+		return run(ctx, []string{"serve", "--config", configFile(t, config+"log: {format: json}\n")}, nil, io.Discard, log)
+	})
+	for _, address := range []string{strings.TrimPrefix(s.address, "tcp://"), s.metrics, s.router} {
+		host, port, err := net.SplitHostPort(address)
+		require.NoError(t, err)
+		require.Equal(t, "::", host)
+		for _, local := range []string{"127.0.0.1", "::1"} {
+			conn, err := net.Dial("tcp", net.JoinHostPort(local, port))
+			require.NoError(t, err, address)
+			require.NoError(t, conn.Close())
+		}
+	}
+}
+
 // A server starts from what its peer holds, with the peer's token. A peer that has nothing is left out.
 func TestRouterPeers(t *testing.T) {
 	engine := eventstest.New(t)

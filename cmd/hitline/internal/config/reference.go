@@ -70,7 +70,7 @@ var reference = []section{
 		{"log", anything, "", "the log on standard error, [below](#log)"},
 	}},
 	{"listen[]", "An entry is an address, or these fields. [Access](access.md) explains who may do what.", []setting{
-		{"address", anything, "required", "`tcp://host:port`, `host:port`, `tls://host:port` or `ipc:///path`"},
+		{"address", anything, "required", "`tcp://host:port`, `host:port`, `tls://host:port` or `ipc:///path`. `[::]` is IPv4 too, unless the port is listed for that"},
 		{"allow", anything, "[by address](access.md#the-defaults)", "`all`, or a list of permissions of peers without a token or certificate"},
 		{"tokens", anything, "none", "path of [the tokens file](#the-tokens-file)"},
 		{"tls", anything, "none", "the files of a `tls://` address"},
