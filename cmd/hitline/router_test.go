@@ -119,7 +119,7 @@ engine-0  48      48   0: 32, 1: 48
 		assert.Contains(t, body, "\n"+line+"\n")
 	}
 	_, body = o.get(t, "GET", "/status")
-	assert.Contains(t, body, `"router":{"models":[{"tenant_id":"default","model":"llama","block_size":16,"configured":true,"pool":"","blocks":`)
+	assert.Contains(t, body, `"router":{"models":[{"tenant_id":"default","model":"llama","block_size":16,"configured":true,"pool":"","hashes_differ":false,"blocks":`)
 	assert.Contains(t, s.log.String(), `"msg":"following KV events","source":"s0"`)
 
 	engines[2].Publish(false, eventstest.Cleared())
