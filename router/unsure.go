@@ -74,7 +74,7 @@ func (s *Service) unsureOf(m *model) *unsureList {
 			made.add(a)
 		}
 	}
-	slices.SortFunc(made.list, func(a, b Unsure) int { return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Rank, b.Rank)) })
+	slices.SortFunc(made.list, compareUnsure)
 	begins := made.noneAgrees()
 	if known != nil {
 		made.warnedAt = known.warnedAt
@@ -89,6 +89,27 @@ func (s *Service) unsureOf(m *model) *unsureList {
 			"reason", made.reason)
 	}
 	return made
+}
+
+// join returns the holders of l and of a later list, with what is not sure in either.
+func (l *unsureList) join(later *unsureList) []Unsure {
+	if l == later {
+		return l.list
+	}
+	var list []Unsure
+	for _, u := range slices.SortedStableFunc(slices.Values(slices.Concat(later.list, l.list)), compareUnsure) {
+		if n := len(list); n > 0 && list[n-1].ID == u.ID {
+			last := &list[n-1]
+			last.Stale, last.Incomplete, last.Hashes = last.Stale || u.Stale, last.Incomplete || u.Incomplete, cmp.Or(last.Hashes, u.Hashes)
+			continue
+		}
+		list = append(list, u)
+	}
+	return list
+}
+
+func compareUnsure(a, b Unsure) int {
+	return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Rank, b.Rank))
 }
 
 // add adds what is not sure of a source.
@@ -118,12 +139,12 @@ func (l *unsureList) add(a *activeSource) {
 	}
 }
 
-// setUnsure sets the holders that may have other blocks than the answer to q says. Call it after the blocks were read:
-// otherwise a source that becomes stale in between is left out.
-func (a *Answer) setUnsure(list []Unsure, q *Query, m *model) {
+// setUnsure sets the holders that may have other blocks than the answer to q says: those that were unsure before the blocks
+// were read, or after. A source that becomes stale, or is stale no longer, in between is one of them.
+func (a *Answer) setUnsure(before, after *unsureList, q *Query, m *model) {
 	a.Unsure = a.Unsure[:0]
 	byHashes := q.byHashes()
-	for _, u := range list {
+	for _, u := range before.join(after) {
 		if byHashes {
 			u.Hashes = ""
 		}
