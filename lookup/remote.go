@@ -94,21 +94,6 @@ func (r *remote) end(ctx context.Context, numTokens int64, hashes coordinator.Ha
 	return hit, nil
 }
 
-// lookupKnown is lookup if the backend need not be asked. It returns false otherwise, and where lookup fails.
-func (r *remote) lookupKnown(numTokens int64, hashes coordinator.Hashes) (api.Hit, bool) {
-	lease := &keyLease{remote: r, window: r.window(), knownOnly: true}
-	if lease.window == 0 {
-		return api.Hit{}, false
-	}
-	hit, err := r.service.coord.Lookup(numTokens, hashes, lease)
-	if err != nil || lease.incomplete {
-		return api.Hit{}, false
-	}
-	lease.countRemembered()
-	answer, err := r.end(context.Background(), numTokens, hashes, outcome{hit: hit})
-	return answer, err == nil
-}
-
 // lookupCoalesced shares the outcome of an equal lookup in flight, or asks the backend.
 func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes coordinator.Hashes) outcome {
 	leader, shared := r.coalescer.join(ctx, numTokens, hashes)

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -57,6 +58,7 @@ func TestWheels(t *testing.T) {
 	t.Run("contents", func(t *testing.T) { wheelContents(t, version, pure, native) })
 	t.Run("choice", func(t *testing.T) { wheelChoice(t, python, folder, machine, pure, native) })
 	t.Run("installed", func(t *testing.T) { wheelInstalled(t, python, version, native) })
+	t.Run("found", func(t *testing.T) { wheelFound(t, python, native) })
 }
 
 // wheelContents checks that both wheels have all of the package, and only one of them programs.
@@ -158,4 +160,44 @@ func wheelInstalled(t *testing.T, python, version, wheel string) {
 	said, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", said)
 	require.Contains(t, string(said), "OK (skipped=1)", "only the test of a wheel without programs is skipped")
+}
+
+// wheelFound installs a wheel in each of the ways in which pip puts the program elsewhere. The package that is then
+// imported must find it, and see that it is of its own version.
+func wheelFound(t *testing.T, python, wheel string) {
+	const script = `
+import os
+from hitline import own_server
+os.environ["PATH"] = ""
+program = own_server.find_program()
+print(program, repr(own_server.version_difference(program)))
+`
+	for name, flags := range map[string]func(dir string) []string{
+		"target": func(dir string) []string { return []string{"--target", dir} },
+		"prefix": func(dir string) []string { return []string{"--prefix", dir} },
+		"root":   func(dir string) []string { return []string{"--root", dir, "--prefix", "/opt/engine"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			args := []string{"-m", "pip", "install", "--quiet", "--no-index", "--ignore-installed"}
+			out, err := pip(t, python, append(append(args, flags(dir)...), wheel)...)
+			require.NoError(t, err, "%s", out)
+			var modules, program string
+			require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+				switch {
+				case entry.Name() == "own_server.py":
+					modules = filepath.Dir(filepath.Dir(path))
+				case entry.Name() == "hitline" && entry.Type().IsRegular():
+					program = path
+				}
+				return err
+			}))
+			cmd := command(t, python, "-c", script)
+			cmd.Env = append(cmd.Env, "PYTHONPATH="+modules, "HITLINE_PROGRAM=")
+			cmd.Dir = t.TempDir() // which has no package
+			said, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", said)
+			assert.Equal(t, program+" ''\n", string(said))
+		})
+	}
 }

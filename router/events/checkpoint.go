@@ -12,7 +12,7 @@ import (
 )
 
 // ErrCheckpoint is wrapped by the errors of a Checkpoint that cannot be resumed.
-var ErrCheckpoint = errors.New("events: bad checkpoint")
+var ErrCheckpoint = errors.New("bad checkpoint")
 
 // Checkpoint is where a Follower is between two batches: all that it knows except the blocks of its Holder. A
 // Follower with Config.Resume begins there, over a Holder that has the blocks of that moment. A Checkpoint is

@@ -150,9 +150,6 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 		return op.answer(c)
 	}
 	c.lease.key = cpushare.KeyOfRequest(c.http, c.access.Name)
-	if err := h.memory.check(c.http.ContentLength); err != nil {
-		return err // before it holds anything, so that it is not told to try again
-	}
 	if err := c.lease.hold(1); err != nil {
 		return err
 	}

@@ -31,16 +31,12 @@ type statusReply struct {
 }
 
 // readRegistration reads the body of /register and /unregister.
-func (c *call) readRegistration(body io.Reader) error {
+func (c *call) readRegistration(body io.Reader) (err error) {
 	r := &c.registration
-	_, err := c.decode(body, r)
-	if err != nil {
+	if err := c.decode(body, r); err != nil {
 		return err
 	}
 	if r.Model, err = r.or(r.Model); err != nil {
-		return err
-	}
-	if err := r.foreign.check(); err != nil {
 		return err
 	}
 	r.Tenant = cmp.Or(r.Tenant, router.DefaultTenant)

@@ -9,6 +9,7 @@ import compare
 import processes
 import prompts
 import scenarios
+from stage import Stage
 
 BACK_TIMEOUT = 60  # seconds until there are hits again
 END_TIMEOUT = 10  # seconds until an engine's own server has ended with the engine
@@ -55,12 +56,23 @@ def of_own_server(run, found, reference):
 def of_resets(run, found, reference):
     """Resets the store through the engine's own server. Then prompts are stored again."""
     faults = Faults(run, found, reference)
-    before, done, after = faults.reset_store()
-    if not done or after or not before:
-        found.problem("reset", f"it returned {done}; of {before} keys {after} are left, expected are 0")
-    found.notes.append(f"reset: {before} keys before, {after} after")
+    empty_store(run, found)
     faults.until_hits("reset", lambda: None)
     faults.examine()
+
+
+def without_lookups(row, found, context):
+    """An engine with enable_lookup false keeps vLLM's own client and starts no server. It must reset the store, too."""
+    with Stage(os.path.join(context.folder, "plugin"), row, context.plugin, row.engines) as own:
+        client = own.started()["a"]["client"]
+        if client.startswith("hitline."):
+            found.problem("plugin", f"the engine's client is {client}, expected is vLLM's own")
+        run = scenarios.Run(own, ask=False)
+        scenarios.few(run)
+        compare.count(found, run.steps)
+        if found.lookups:
+            found.problem("lookup", f"{found.lookups} lookups, expected are 0")
+        empty_store(run, found)
 
 
 def of_hitline_under_load(run, found, reference):
@@ -88,6 +100,21 @@ def of_master_under_load(run, found, reference):
     faults.loads()
     faults.until_hits("master started, empty", lambda: None)
     faults.examine()
+
+
+def empty_store(run, found):
+    """Resets the store, which must leave none of its keys."""
+    before, done, after = reset_store(run)
+    if not done or after or not before:
+        found.problem("reset", f"it returned {done}; of {before} keys {after} are left, expected are 0")
+    found.notes.append(f"reset: {before} keys before, {after} after")
+
+
+def reset_store(run):
+    """Returns how many keys there were, whether the store was reset, and how many there are."""
+    before = len(run.stage.master.keys())
+    done = run.engine("a").call("reset_store", seconds=scenarios.RESET_TIMEOUT)
+    return before, done, len(run.stage.master.keys())
 
 
 class OwnServer:
@@ -169,15 +196,9 @@ class Faults:
                     f"tokens found, longest lookup {load['waited']:.2f} s, longest step {load['longest']:.2f} s"
                 )
 
-    def reset_store(self):
-        """Returns how many keys there were, whether the store was reset, and how many there are."""
-        before = len(self.run.stage.master.keys())
-        done = self.run.engine("a").call("reset_store", seconds=scenarios.RESET_TIMEOUT)
-        return before, done, len(self.run.stage.master.keys())
-
     def refused_reset(self):
         """A reset is refused, as the engine has said at its start."""
-        before, done, after = self.reset_store()
+        before, done, after = reset_store(self.run)
         if done or after != before:
             self.found.problem("reset", f"it returned {done}; of {before} keys {after} are left, expected are all")
         with open(self.run.engine("a").log, encoding="utf-8", errors="replace") as log:

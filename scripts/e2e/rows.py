@@ -87,6 +87,7 @@ PROVES = {
     "eagle": "EAGLE: the last block of a hit is given up",
     "faults": "a refused reset; hitline killed and stopped; the master killed",
     "reset": "the engine's reset empties the store",
+    "no-lookup": "with enable_lookup false vLLM's own client resets the store",
     "hang": "hitline stopped for 5 s, then killed, under load",
     "master": "the master stopped for 5 s, then killed, under load, default timeouts",
     "turns": "conversations: lookups begin at the engine's own cache, while keys are lost",
@@ -120,6 +121,10 @@ def more(release):
         Row(release, "eagle", scenarios.mixed, mode="speculation", eagle=True),
         Row(release, "faults", scenarios.few, mode="faults", **SHORT, faults=faults.of_services),
         Row(release, "reset", scenarios.few, mode="own server", **SHORT, faults=faults.of_resets, own_server=True),
+        Row(
+            release, "no-lookup", mode="own server", play=faults.without_lookups, own_server=True,
+            extra={"enable_lookup": False},
+        ),  # fmt: skip
         Row(release, "hang", scenarios.under_load, faults=faults.of_hitline_under_load, **LOAD),
         Row(release, "master", scenarios.broken_master, faults=faults.of_master_under_load, **LOAD),
         Row(release, "turns", mode="local", **TURNS),

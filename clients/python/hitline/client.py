@@ -15,7 +15,7 @@ second, before the next one tries again.
 
 All methods may be called from any thread. A client has one connection, on which
 requests go one by one: threads that are to ask at the same time need one client each.
-A client must not be used in a process forked from the one that made it.
+In a forked process a client connects anew, and its pending lookups are the parent's alone.
 
 From vLLM 0.29.0 on a hit has tail boundaries: for each group the position whose hash
 is the key of the group's last block. Client.lookup_result returns them, and so does
@@ -64,6 +64,7 @@ import stat
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -120,8 +121,9 @@ def is_since(release: str, first: str) -> bool:
     return VLLM_RELEASES.index(release) >= VLLM_RELEASES.index(first)
 
 
-# Those whose replies to lookups have no tail boundaries.
+# Those whose replies to lookups have no tail boundaries, and those whose hits above 0 have.
 _WITHOUT_BOUNDARIES = tuple(release for release in VLLM_RELEASES if not is_since(release, "0.29.0"))
+_WITH_BOUNDARIES = VLLM_RELEASES[len(_WITHOUT_BOUNDARIES) :]
 
 # Python waits for sockets by milliseconds in 31 bits, and takes more for less.
 MAX_TIMEOUT = min(threading.TIMEOUT_MAX, (2**31 - 1) // 1000)
@@ -215,6 +217,19 @@ _CLOSE_TIMEOUT = 1.0
 
 # Each kind of failure is logged at most this often, in seconds.
 _LOG_EVERY = 10.0
+
+
+# What has sockets, locks or threads. In a forked process _after_fork replaces them, before anything else is done there.
+forkable: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for each in list(forkable):
+        each._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class HitlineError(Exception):
@@ -455,6 +470,12 @@ class _Requests:
         self._last_failure = ""  # why nothing is tried until then
         self._log_at: dict[str, float] = {}  # when each text may be logged again
         self._logged_difference = ""  # the text of the last PoolDiffers that was logged
+        forkable.add(self)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+        with contextlib.suppress(OSError):
+            self._drop()  # closes this process's copy, and says nothing to the server
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -557,7 +578,7 @@ class _Requests:
         frames = self._command(PLAN, *_frames_from(token_len, hashes), timeout=timeout)
         if len(frames) != 2:
             raise BadReply(f"plan with {len(frames)} frames behind the status")
-        return Plan(*_check_hit(_decode_hit(frames[0]), token_len), _decode_masks(frames[1]))
+        return Plan(*self._hit_of(frames[0], token_len), _decode_masks(frames[1]))
 
     def load_mask(self, num_tokens: int, num_hashes: int, *, timeout: float | None = None) -> tuple[Mask, ...]:
         """Returns for each group of the pool which chunks must be loaded, for a prompt of
@@ -647,7 +668,15 @@ class _Requests:
             self._check_release(deadline)  # the connection may be another one by now
         if len(frames) != 1:
             raise BadReply(f"a hit of {len(frames)} frames")
-        return _check_hit(_decode_hit(frames[0], self._vllm), token_len)
+        return self._hit_of(frames[0], token_len)
+
+    def _hit_of(self, frame: bytes, token_len: int) -> LookupResult:
+        """Returns the hit in a reply. Raises BadReply for one that no server of the release sends."""
+        release = self._vllm or _string(self._pool_reply or {}, "vllm").partition(", ")[0]
+        result = _decode_hit(frame, release)
+        if result.hit_length and not result.tail_key_boundaries and release in _WITH_BOUNDARIES:
+            raise BadReply(f"a hit of {result.hit_length} tokens without a tail boundary, of vLLM {release}")
+        return _check_hit(result, token_len)
 
     def _exchange_lookup(self, token_len: int, hashes: Hashes, deadline: float, resend: bool) -> list[bytes]:
         """Sends a lookup from the start of the hashes; to a server that knows no starts, a whole one."""
@@ -825,12 +854,13 @@ class _Requests:
         """Keeps other threads from the connection, until the deadline at the latest."""
         timeout = self._call_timeout(timeout)
         deadline = time.monotonic() + timeout
-        if not self._lock.acquire(timeout=timeout):
+        lock = self._lock  # a process that is forked meanwhile gets another one
+        if not lock.acquire(timeout=timeout):
             raise self._lock_error(timeout)
         try:
             yield deadline
         finally:
-            self._lock.release()
+            lock.release()
 
     def _lock_error(self, timeout: float) -> RequestTimeout:
         return RequestTimeout(f"other requests took all of {timeout} s")
@@ -1176,9 +1206,17 @@ class LookupKeyClient(_Requests):
         if vllm is not None and vllm not in VLLM_RELEASES:
             raise ValueError(f"vllm is {vllm!r}, must be one of {', '.join(VLLM_RELEASES)}")
         self._vllm = vllm or ""
+        self._begin_work()
+
+    def _begin_work(self) -> None:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hitline-lookup")
         self._futures: dict[str, Future[LookupResult]] = {}
         self._futures_lock = threading.Lock()
+
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        if not self._closed:
+            self._begin_work()
 
     def lookup(
         self,

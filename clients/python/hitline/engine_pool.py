@@ -16,7 +16,7 @@ from typing import Any
 
 from hitline.client import VLLM_RELEASES, is_since
 
-__all__ = ["UnsupportedPool", "describe"]
+__all__ = ["UnsupportedPool", "describe", "looks_up", "saves"]
 
 
 # The kinds of groups, by the class of vLLM's spec. A release lacks some of the classes.
@@ -99,7 +99,7 @@ def describe(vllm_config: Any, kv_cache_config: Any, release: str | None = None)
     if not is_since(release, "0.25.0"):
         pool.update(pcp_rank=0, dcp_rank=0)  # global rank 0 looks up
     if is_since(release, "0.27.0"):
-        pool["capacity_only"] = _is_capacity_only(transfer, release)
+        pool["capacity_only"] = not looks_up(transfer, release) and not saves(transfer, release)
     if is_since(release, "0.30.0"):
         pool.update(_sharing(extra))
         pool["kv_cache_layout"] = _kv_cache_layout(vllm_config, kv_cache_config)
@@ -155,12 +155,16 @@ def _num_kv_head(model: Any, release: str) -> int:
     return int(model.get_total_num_kv_heads())
 
 
-def _is_capacity_only(transfer: Any, release: str) -> bool:
-    """Whether the workers never look up."""
-    extra = transfer.kv_connector_extra_config
-    if transfer.kv_role != "kv_consumer" or extra.get("enable_lookup", True):
-        return False
-    return not (is_since(release, "0.29.0") and extra.get("save_decode_cache", False))
+def looks_up(transfer: Any, release: str) -> bool:
+    """Whether the engine of a kv_transfer_config asks what is in the store."""
+    return not is_since(release, "0.27.0") or bool(transfer.kv_connector_extra_config.get("enable_lookup", True))
+
+
+def saves(transfer: Any, release: str) -> bool:
+    """Whether the engine of a kv_transfer_config stores what it computes."""
+    if transfer.kv_role != "kv_consumer":
+        return True
+    return is_since(release, "0.29.0") and bool(transfer.kv_connector_extra_config.get("save_decode_cache", False))
 
 
 def _sharing(extra: dict[str, Any]) -> dict[str, Any]:

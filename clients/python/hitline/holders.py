@@ -1,10 +1,12 @@
 """Asks a server over HTTP which engines have most of a prompt, at its router.listen: see docs/router.md.
 
 A client keeps one connection. Its methods may be called by several threads, one of which is served at a
-time. A connection that the server has closed meanwhile is replaced. Nothing is asked again after another error."""
+time. A connection that the server has closed meanwhile is replaced. Nothing is asked again after another error.
+In a forked process a client connects anew."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.client
 import io
@@ -31,6 +33,7 @@ from hitline.client import (
     _default_tls,
     _number,
     _token_source,
+    forkable,
     is_remote,
     join_keys,
     logger,
@@ -105,6 +108,14 @@ class HoldersClient:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
+        forkable.add(self)
+
+    def _after_fork(self) -> None:
+        connection, self._connection = self._connection, None
+        self._lock = threading.Lock()
+        if connection is not None and connection.sock is not None:
+            with contextlib.suppress(OSError):  # it was closed
+                os.close(connection.sock.detach())  # close would wait for another thread that reads an answer
 
     def __enter__(self) -> HoldersClient:
         return self
@@ -168,7 +179,8 @@ class HoldersClient:
     def _post(self, path: str, body: bytes) -> bytes:
         """Sends a body, and returns that of the answer."""
         deadline = time.monotonic() + self._timeout
-        if not self._lock.acquire(timeout=self._timeout):
+        lock = self._lock  # a process that is forked meanwhile gets another one
+        if not lock.acquire(timeout=self._timeout):
             raise RequestTimeout(f"{self.address}: other threads' requests took {self._timeout} s")
         try:
             while True:
@@ -182,6 +194,10 @@ class HoldersClient:
         except (socket.timeout, TimeoutError):
             self._drop()
             raise RequestTimeout(f"{self.address}: no answer within {self._timeout} s") from None
+        except (http.client.BadStatusLine, BrokenPipeError, ConnectionResetError) as error:  # of a new connection
+            self._drop()
+            what = "the server does not speak HTTP; give the address of router.listen, with https:// if it has TLS"
+            raise ConnectionFailed(f"{self.address}: {what}") from error
         except (OSError, http.client.HTTPException) as error:
             self._drop()
             raise ConnectionFailed(f"{self.address}: {printable(str(error))}") from error
@@ -191,7 +207,7 @@ class HoldersClient:
             self._drop()  # it may be in the middle of an answer
             raise
         finally:
-            self._lock.release()
+            lock.release()
 
     def _exchange(self, path: str, body: bytes, deadline: float) -> bytes:
         headers: dict[str, Any] = {"Content-Type": "application/json"}

@@ -22,9 +22,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.metadata
 import json
 import logging
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -76,8 +78,10 @@ EXIT_CONFIGURATION = 2
 # needs one event loop. Without hitline the engine can reset the store, too.
 DEFAULTS = {"HITLINE_LOOPS": "1", "HITLINE_DRAIN_TIMEOUT": "1s", "HITLINE_BACKEND_MOONCAKE_ALLOW_RESET": "true"}
 
-# Variables of clients, for another server than the engine's own. The program does not get them.
-CLIENT_VARIABLES = ("HITLINE_TOKEN_FILE", "HITLINE_TLS_CA", "HITLINE_TLS_CERT", "HITLINE_TLS_KEY")
+# Variables of clients, for another server than the engine's own, and of this module. The program does not get them.
+CLIENT_VARIABLES = (
+    "HITLINE_TOKEN_FILE", "HITLINE_TLS_CA", "HITLINE_TLS_CERT", "HITLINE_TLS_KEY", "HITLINE_PROGRAM",
+)  # fmt: skip
 
 LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 
@@ -91,12 +95,18 @@ class WrongConfiguration(RuntimeError):
 
 
 def find_program() -> str:
-    """The path of the program: where pip puts commands, otherwise beside the interpreter or on PATH.
+    """The path of the program: HITLINE_PROGRAM, or the one that was installed with this package, otherwise where pip
+    puts commands, beside the interpreter or on PATH.
 
     On Debian pip puts the commands of /usr/bin/python3 into /usr/local/bin, and with --user into
     ~/.local/bin; in a virtual environment they are beside the interpreter.
     """
-    folders = [sysconfig.get_path("scripts"), os.path.dirname(sys.executable or "")]
+    if named := os.environ.get("HITLINE_PROGRAM"):
+        if found := shutil.which(named):
+            return os.path.abspath(found)
+        raise ProgramMissing(f"HITLINE_PROGRAM is {named!r}, must be the path of the program {PROGRAM}")
+    folders = [*_recorded_folders(), os.path.join(_package_folder(), "bin")]  # pip install --target records another one
+    folders += [sysconfig.get_path("scripts"), os.path.dirname(sys.executable or "")]
     if site.ENABLE_USER_SITE:
         folders.append(sysconfig.get_path("scripts", f"{os.name}_user"))
     folders = [folder for folder in dict.fromkeys(folders) if folder]
@@ -105,8 +115,56 @@ def find_program() -> str:
             return os.path.abspath(found)
     raise ProgramMissing(
         f"HITLINE_ADDRESS is auto, but there is no program {PROGRAM}, neither in {' nor in '.join(folders)} nor on PATH; "
-        "put it there, install a wheel that has it, or set HITLINE_ADDRESS to the address of a server"
+        "set HITLINE_PROGRAM to its path, install a wheel that has it, or set HITLINE_ADDRESS to the address of a server"
     )
+
+
+def version_difference(program: str) -> str:
+    """What to say if the program and this package are of two versions. Empty if they are of one, if the program does not
+    tell, or if pip did not install the package."""
+    package, version = _distribution(), ""
+    if package is None:
+        return ""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HITLINE_")}
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError):
+        command = [program, "version", "--json"]
+        done = subprocess.run(
+            command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=CHECK_TIMEOUT
+        )
+        version = str(json.loads(done.stdout)["version"])
+    if not version or _is_same(version, package.version):
+        return ""
+    return (
+        f"the program {program} is of version {version}, and the plug-in of {package.version}: "
+        "install one wheel that has both, or set HITLINE_PROGRAM"
+    )
+
+
+def _is_same(program: str, package: str) -> bool:
+    """Whether a version of the program, v0.1.0-rc.1 or v0.1.0-dev.2.gHASH, is one of the package, 0.1.0rc1 or
+    0.1.0.dev2+gHASH."""
+    release, _, commit = package.partition("+")
+    if commit:
+        return program.endswith(f".{commit}")
+    return re.findall("[0-9]+|[a-z]+", program.lstrip("v")) == re.findall("[0-9]+|[a-z]+", release)
+
+
+def _package_folder() -> str:
+    """The folder from which this package was imported."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def _distribution() -> importlib.metadata.Distribution | None:
+    """What pip has recorded of this package, as it was imported."""
+    return next(iter(importlib.metadata.distributions(name=PROGRAM, path=[_package_folder()])), None)
+
+
+def _recorded_folders() -> list[str]:
+    """Where pip says that it has put the program. A file of another size is another program."""
+    package = _distribution()
+    files = [file for file in (package and package.files) or () if file.name == PROGRAM]
+    paths = [(file, os.path.normpath(file.locate())) for file in files]
+    return [os.path.dirname(path) for file, path in paths if os.path.isfile(path) and file.size == os.path.getsize(path)]
 
 
 # This process's ends of the pipes to programs. A forked process must not hold them. The lock
@@ -241,7 +299,10 @@ class OwnServer:
 
     def check(self) -> None:
         """Raises WrongConfiguration if `hitline serve --check` refuses the configuration. A check
-        that cannot be run, or takes longer than CHECK_TIMEOUT, counts as passed."""
+        that cannot be run, or takes longer than CHECK_TIMEOUT, counts as passed. Warns of a program
+        of another version."""
+        if difference := version_difference(self._program):
+            self._logger.warning("%s", difference)
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(
                 [*self._command(), "--check"],

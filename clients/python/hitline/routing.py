@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hitline.client import HitlineError, RequestTimeout, logger
+from hitline.client import HitlineError, RequestTimeout, forkable, logger
 from hitline.holders import Holders, HoldersClient
 
 __all__ = ["PrefixScorer"]
@@ -23,7 +23,7 @@ _WARN_EVERY = 10.0
 
 
 class PrefixScorer:
-    """Asks a server over some connections. May be used by several threads and event loops."""
+    """Asks a server over some connections. May be used by several threads, event loops and forked processes."""
 
     def __init__(
         self,
@@ -48,12 +48,18 @@ class PrefixScorer:
         self._model, self._tenant = model, tenant
         self._store_weight, self._last_known, self._timeout = store_weight, last_known, timeout
         self._clients = [HoldersClient(address, timeout=timeout, **client) for _ in range(connections)]
-        self._idle: queue.LifoQueue[HoldersClient] = queue.LifoQueue()
-        for made in self._clients:
-            self._idle.put(made)
-        self._workers = concurrent.futures.ThreadPoolExecutor(connections, "hitline-scores")
-        self._lock = threading.Lock()
         self._warned = float("-inf")
+        self._begin_work()
+        forkable.add(self)
+
+    def _begin_work(self) -> None:
+        self._idle: queue.LifoQueue[HoldersClient] = queue.LifoQueue()
+        for client in self._clients:
+            self._idle.put(client)
+        self._workers = concurrent.futures.ThreadPoolExecutor(len(self._clients), "hitline-scores")
+        self._lock = threading.Lock()
+
+    _after_fork = _begin_work
 
     def __enter__(self) -> PrefixScorer:
         return self
@@ -63,6 +69,7 @@ class PrefixScorer:
 
     def close(self) -> None:
         """Closes the connections, after calls that are under way."""
+        forkable.discard(self)
         self._workers.shutdown()
         for client in self._clients:
             client.close()

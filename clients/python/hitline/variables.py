@@ -12,7 +12,8 @@ _PREFIX = "HITLINE_"
 
 # Those of the plug-in, without HITLINE_.
 VARIABLES = (
-    "ADDRESS", "LOOKUP", "ON_MISMATCH", "POOL_NAME", "TIMEOUT", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN_FILE", "VLLM",
+    "ADDRESS", "LOOKUP", "ON_MISMATCH", "POOL_NAME", "PROGRAM", "TIMEOUT", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN_FILE",
+    "VLLM",
 )  # fmt: skip
 
 # From this likeness on to one of VARIABLES a name is taken for a misspelling of it. Those that hitline reads, or that a

@@ -4,7 +4,8 @@ vLLM calls register in each of its processes. If HITLINE_ADDRESS is not set it d
 nothing. Otherwise the class that the connector's scheduler side uses for lookups is
 replaced, in the module that defines it and in the one that imports it by name, now or
 as soon as they are imported. HITLINE_TIMEOUT bounds each lookup in seconds.
-With HITLINE_ADDRESS=auto the process that looks up runs a server of its own. To another
+With HITLINE_ADDRESS=auto the process that looks up runs a server of its own; an engine with
+enable_lookup false looks up nothing, and keeps vLLM's own client. To another
 server the client sends the token of the file HITLINE_TOKEN_FILE. At a tls:// address it trusts
 the authorities of the file HITLINE_TLS_CA, and presents the certificate of HITLINE_TLS_CERT with
 the key of HITLINE_TLS_KEY. A refused token, or a file of it that cannot be read, is as a server
@@ -288,8 +289,17 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
 
     _settings: _Settings
     _release: str
+    _original: Callable[[object], Any]  # vLLM's own class, as it is without this one
     _server_id = ""  # of the last instance
     _logged_concerns: Sequence[str] = ()  # see _concerns
+
+    def __new__(cls, vllm_config: object) -> Any:
+        """Returns vLLM's own client for an engine that looks up nothing, if it was to have a server of its own."""
+        transfer = getattr(vllm_config, "kv_transfer_config", None)
+        if transfer is None or not cls._settings.program or engine_pool.looks_up(transfer, cls._release):
+            return super().__new__(cls)
+        logger.info("enable_lookup is false: no hitline is started, and vLLM's own client resets the store")
+        return cls._original(vllm_config)
 
     def __init__(self, vllm_config: object) -> None:
         settings = self._settings
@@ -417,7 +427,7 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
         if server is not None and not server.wait_ready(READY_TIMEOUT):
             logger.warning("the engine's own hitline is not ready after %.0f s, the engine goes on", READY_TIMEOUT)
         transfer = getattr(vllm_config, "kv_transfer_config", None)
-        self._saves = getattr(transfer, "kv_role", "") != "kv_consumer"
+        self._saves = transfer is None or engine_pool.saves(transfer, self._release)
         self._set_pool(self._describe(vllm_config, kv_cache_config))
         self._key_prefixes = _worker_prefixes(vllm_config)
         try:
@@ -608,6 +618,9 @@ class _Finder(MetaPathFinder):
 
 
 def _replace(module: ModuleType, replacement: type[Any]) -> None:
+    found = getattr(module, CLASS)
+    if found is not replacement:
+        replacement._original = found
     setattr(module, CLASS, replacement)
     if module.__name__ == MODULES[1]:
         _wrap_scheduler(getattr(module, SCHEDULER_CLASS), replacement)
@@ -630,7 +643,7 @@ def _wrap_scheduler(cls: Any, replacement: type[Any]) -> None:
     @functools.wraps(match)
     def get_num_new_matched_tokens(self: Any, request: Any, num_computed_tokens: int) -> Any:
         client = self.client
-        if not isinstance(client, replacement):
+        if not isinstance(client, replacement) or not getattr(self, "enable_lookup", True):
             return match(self, request, num_computed_tokens)
         client._num_computed = num_computed_tokens
         try:

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from hitline import VLLM_RELEASES
+
 # Set by the Go test that runs these tests.
 BINARY = os.environ.get("HITLINE_TEST_BINARY", "")
 WIRE = os.environ.get("HITLINE_TEST_WIRE", "")
@@ -50,6 +52,12 @@ def chained(name: str, count: int, size: int = 32, behind: Sequence[bytes] = ())
 def stat_reply(vllm: str) -> bytes:
     """A reply to stat, as of a server whose pool fits these releases of vLLM."""
     return message(b"\1", json.dumps({"vllm": vllm}).encode())
+
+
+def hit_of(tokens: int, vllm: str = VLLM_RELEASES[-1]) -> bytes:
+    """The frame of a hit in a pool of one group: from vLLM 0.29.0 on it has a tail boundary."""
+    is_old = VLLM_RELEASES.index(vllm) < VLLM_RELEASES.index("0.29.0")
+    return struct.pack(">I", tokens) if is_old else struct.pack(">III", tokens, 0, tokens)
 
 
 def pool_reply(vllm: str, backend: str = "memory", **fields: Any) -> bytes:

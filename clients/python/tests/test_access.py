@@ -15,12 +15,12 @@ from unittest import mock
 
 import hitline
 from hitline import Client, Instance, LookupKeyClient, LookupResult, NotAllowed, NotAuthenticated, client as module
-from tests.support import Scripted, hashes, message, named, refusal
+from tests.support import Scripted, hashes, hit_of, message, named, refusal
 from tests.test_client import eventually, long_pauses
 from tests.test_pools import ACCEPTED, POOL
 
 SECRET = "s3cret-of-the-tests-0123456789"
-HIT = message((48).to_bytes(4, "big"))
+HIT = message(hit_of(48))
 
 
 class Peer(Scripted):

@@ -30,6 +30,7 @@ from tests.support import (
     mooncake_config,
     needs_server,
     no_thread_left,
+    pool_reply,
     unused_address,
 )
 from tests.test_client import eventually
@@ -261,6 +262,50 @@ class Start(Starting):
             del connector._hitline_deleted
             connector.shutdown()
             self.assertFalse(os.path.exists(server._folder))
+
+    def look_up_nothing(self, engine: Engine, role: str) -> bool:
+        """Configures an engine with enable_lookup false, and returns whether its release knows that option."""
+        self.configure(engine)
+        self.vllm_config.kv_transfer_config.kv_role = role
+        self.vllm_config.kv_transfer_config.kv_connector_extra_config.update(enable_lookup=False)
+        return is_since(engine.release, "0.27.0")
+
+    @in_releases()
+    def test_an_engine_that_looks_up_nothing(self, engine: Engine) -> None:
+        """It asks a shared server for its pool and for resets. What it has itself is not renewed."""
+
+        def answer(frames: list[bytes]) -> bytes:
+            replies = {b"pool": pool_reply(engine.release, renew="auto", lease_ms=5000), b"reset": message(b"\1")}
+            return replies.get(frames[0], message(b"\0\0\0\x30"))
+
+        for role in ("kv_consumer", "kv_both"):
+            knows = self.look_up_nothing(engine, role)
+            with Scripted(answer) as server:
+                scheduler = self.start(server.address)
+                for computed in (0, 16, 48, 64):
+                    found = self.hit(scheduler, chained("a", 8), 60, computed)
+                    self.assertEqual(found, (0, False) if knows or computed > 47 else (48 - computed, True))
+                scheduler.client.reset()
+                asked = {frames[0] for frames in server.requests}
+                self.assertEqual(bool(asked & {b"lookup", b"lookup_from", b"renew"}), not knows, asked)
+                self.assertLessEqual({b"pool", b"reset"}, asked)
+            engine = self.engine(engine.release)
+
+    @in_releases()
+    def test_an_engine_that_looks_up_nothing_has_no_server_of_its_own(self, engine: Engine) -> None:
+        """vLLM's own client is left to it, for resets."""
+        for role in ("kv_consumer", "kv_both"):
+            knows = self.look_up_nothing(engine, role)
+            os.environ.update(PATH=os.path.dirname(BINARY), MOONCAKE_CONFIG_PATH=mooncake_config(self))
+            worker = importlib.import_module(WORKER)
+            own, worker.get_zmq_rpc_path_lookup = worker.LookupKeyClient, lambda _: "ipc:///none"
+            with mock.patch.object(vllm_plugin.logger, "disabled", True):
+                scheduler = self.start("auto")
+            self.assertIs(type(scheduler.client), own if knows else worker.LookupKeyClient)
+            if knows:
+                request = SimpleNamespace(request_id="r", num_tokens=60, block_hashes=chained("a", 8))
+                self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (0, False))
+            engine = self.engine(engine.release)
 
     def store_if_accepted(self, address: str) -> list[bytes] | None:
         try:

@@ -20,7 +20,7 @@ from unittest import mock
 
 import hitline
 from hitline import Client, vllm_plugin
-from hitline.own_server import ProgramMissing, find_program
+from hitline.own_server import ProgramMissing, find_program, version_difference
 from tests.support import BINARY, WHEELS, Server, chained, mooncake_config
 from tests.test_engine_pool import Engine, in_releases
 from tests.test_engine_start import Starting
@@ -73,6 +73,7 @@ class Commands(unittest.TestCase):
     @needs_programs
     def test_commands(self) -> None:
         self.assertEqual(find_program(), f"{SCRIPTS}/hitline")
+        self.assertEqual(version_difference(f"{SCRIPTS}/hitline"), "")
         built = json.loads(output(f"{SCRIPTS}/hitline", "version", "--json"))
         # The same version in the writings of PyPI and of SemVer: v0.1.0-dev.1.gHASH, 0.1.0.dev1+gHASH.
         number, _, rest = VERSION.partition(".dev")

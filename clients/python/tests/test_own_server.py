@@ -192,13 +192,15 @@ class Hitline(OwnServers):
             HITLINE_POOL_NAME="a", HITLINE_LISTEN="tcp://127.0.0.1:1", HITLINE_LOG_FORMAT="text",
             HITLINE_TOKEN_FILE="/token", HITLINE_TLS_CA="/ca", HITLINE_TLS_CERT="/cert", HITLINE_TLS_KEY="/key",
             HITLINE_METRICS="127.0.0.1:0", HITLINE_LOOPS="2", HITLINE_BACKEND_MOONCAKE_TENANT="mine",
+            HITLINE_PROGRAM=BINARY,
         )  # fmt: skip
         with self.server(HITLINE_BACKEND_MOONCAKE_TENANT="engine's") as server:
             self.assertTrue(server.wait_ready(PATIENCE))
             (ready,) = eventually(lambda: [t for t in self.log.texts("INFO") if t.startswith("hitline: ready")], [])
             self.assertRegex(ready, rf'listen=\["{self.address(server)}"\] .*backend=mooncake .*metrics=127.0.0.1:\d+')
             self.assertEqual(server._environ["HITLINE_BACKEND_MOONCAKE_TENANT"], "mine")
-            self.assertEqual([name for name in server._environ if name.startswith(("HITLINE_TOKEN", "HITLINE_TLS"))], [])
+            clients = ("HITLINE_TOKEN", "HITLINE_TLS", "HITLINE_PROGRAM")
+            self.assertEqual([name for name in server._environ if name.startswith(clients)], [])
             self.assertEqual((server._environ["HITLINE_LOOPS"], server._environ["HITLINE_DRAIN_TIMEOUT"]), ("2", "1s"))
 
     def test_resets_are_allowed_unless_set(self) -> None:
@@ -249,32 +251,82 @@ class Hitline(OwnServers):
 class Programs(OwnServers):
     """Other programs in the place of hitline."""
 
+    def install(self, version: str, size: int) -> Path:
+        """What pip leaves of a package, with a program of this many bytes in the folder commands."""
+        site = self.folder / "lib" / "site"
+        info = site / f"hitline-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: hitline\nVersion: {version}\n")
+        (info / "RECORD").write_text(f"hitline/__init__.py,,\n../../commands/hitline,sha256=x,{size}\n")
+        package = mock.patch.object(own_server, "_package_folder", lambda: str(site))
+        package.start()
+        self.addCleanup(package.stop)
+        return site
+
     def test_the_program_is_found(self) -> None:
-        """In the first of these folders that has it: pip's, the interpreter's, pip's of this user, those of PATH."""
-        names = ("pip", "beside", "user", "path")
-        for name in names:
-            (self.folder / name).mkdir()
-        pip, beside, user, path = (str(self.folder / name) for name in names)
+        """In the first of these folders that has it: that of pip's record, bin beside the package, pip's, the
+        interpreter's, pip's of this user, those of PATH."""
+        record, bin = str(self.folder / "commands"), str(self.install("1.0.0", 3) / "bin")
+        pip, beside, user, path = (str(self.folder / name) for name in ("pip", "beside", "user", "path"))
         schemes = {"": pip, f"{os.name}_user": user}
         with contextlib.ExitStack() as patches:
             patches.enter_context(mock.patch.dict(os.environ, {"PATH": path}))
             patches.enter_context(mock.patch.object(sys, "executable", f"{beside}/python"))
             patches.enter_context(mock.patch.object(own_server.sysconfig, "get_path", lambda _, scheme="": schemes[scheme]))
             patches.enter_context(mock.patch.object(own_server.site, "ENABLE_USER_SITE", True))
-            text = f"there is no program hitline, neither in {pip} nor in {beside} nor in {user} nor on PATH; put it there"
+            text = f"no program hitline, neither in {bin} nor in {pip} nor in {beside} nor in {user} nor on PATH; set HITL"
             with self.assertRaisesRegex(ProgramMissing, text):
                 find_program()
-            for folder in (path, user, beside, pip):
+            for folder in (path, user, beside, pip, bin, record):
                 program = Path(folder) / "hitline"
-                program.touch(0o600)  # no program
+                program.parent.mkdir()
+                program.write_text("abc")
+                program.chmod(0o600)  # no program
                 if folder != path:
                     self.assertNotEqual(find_program(), str(program))
                 program.chmod(0o700)
                 self.assertEqual(find_program(), str(program))
-            for name in ("pip", "beside"):
-                (self.folder / name / "hitline").unlink()
+            (Path(record) / "hitline").write_text("another program")
+            self.assertEqual(find_program(), f"{bin}/hitline")
+            with mock.patch.dict(os.environ, HITLINE_PROGRAM=f"{user}/hitline"):
+                self.assertEqual(find_program(), f"{user}/hitline")
+            with mock.patch.dict(os.environ, HITLINE_PROGRAM=f"{user}/none"):
+                with self.assertRaisesRegex(ProgramMissing, "^HITLINE_PROGRAM is '.*/user/none', must be the path of"):
+                    find_program()
+            for folder in (bin, pip, beside):
+                (Path(folder) / "hitline").unlink()
             with mock.patch.object(own_server.site, "ENABLE_USER_SITE", False), mock.patch.object(sys, "executable", ""):
                 self.assertEqual(find_program(), f"{path}/hitline")
+
+    def test_a_program_of_another_version(self) -> None:
+        """One warning names both versions."""
+        said = "sys.stdin.read(); print('{\"version\": \"%s\"}' if sys.argv[1:] == ['version', '--json'] else '')"
+        for package, program, is_same in (
+            ("0.1.0", "v0.1.0", True),
+            ("0.1.0", "v0.1.1", False),
+            ("0.1.0", "v0.1.0-rc.1", False),
+            ("0.1.0rc1", "v0.1.0-rc.1", True),
+            ("0.1.0.dev0", "v0.1.0-dev.0", True),
+            ("0.1.0.dev12+g0123456789ab", "v0.1.0-dev.12.g0123456789ab", True),
+            ("0.1.0rc2.dev3+g0123456789ab.dirty", "v0.1.0-rc.1.dev.3.g0123456789ab.dirty", True),
+            ("0.1.0.dev12+g0123456789ab", "v0.1.0-dev.12.g0123456789ac", False),
+            ("0.1.0.dev12+g0123456789ab", "devel", False),
+        ):
+            with self.subTest(f"{package} {program}"):
+                site = self.install(package, 0)
+                path, self.log = self.program(said % program), Logged()
+                server = OwnServer(path, {}, self.log.logger)
+                self.addCleanup(server.close)
+                server.check()
+                text = f"the program {path} is of version {program}, and the plug-in of {package}: "
+                text += "install one wheel that has both, or set HITLINE_PROGRAM"
+                self.assertEqual(self.log.texts("WARNING"), [] if is_same else [text])
+                shutil.rmtree(site)
+        for silent in (self.program("print('no JSON')"), self.program("sys.exit(3)"), str(self.folder / "gone")):
+            self.install("0.1.0", 0)
+            self.assertEqual(own_server.version_difference(silent), "")
+            shutil.rmtree(self.folder / "lib")
+        self.assertEqual(own_server.version_difference(self.program(said % "v0.1.0")), "")  # pip knows no package
 
     def test_the_log(self) -> None:
         lines = [

@@ -16,16 +16,17 @@ from hitline import (
     NoPool,
     PoolDiffers,
     RefusedError,
+    TailKeyBoundary,
     WrongRelease,
     client as module,
 )
-from tests.support import Scripted, hashes, message, refusal
+from tests.support import Scripted, hashes, hit_of, message, refusal
 from tests.test_client import eventually
 
 POOL = {"vllm": "0.33.0", "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
 REPLY = {"name": "m-1", "digest": "d", "vllm": "0.33.0", "alignment": 16}
 ACCEPTED = message(b"\1", json.dumps(REPLY).encode())
-HIT = message(b"\0\0\0\x30")
+HIT = message(hit_of(48))
 DIFFERENCES = [{"field": "tp_size", "configured": 4, "described": 2}]
 DIFFERS = refusal("pool_differs", "pool", "tp_size is 4, described as 2", differences=DIFFERENCES)
 
@@ -172,7 +173,7 @@ class Requests(unittest.TestCase):
 
     def test_the_release_is_that_of_the_reply(self) -> None:
         with Peer() as server, LookupKeyClient(server.address, pool=POOL, vllm="0.33.0", raise_errors=True) as client:
-            self.assertEqual(client.lookup("r", 64, hashes("a", 4)), LookupResult(48))
+            self.assertEqual(client.lookup("r", 64, hashes("a", 4)), LookupResult(48, (TailKeyBoundary(0, 48),)))
             self.assertEqual(server.tags(), [b"pool", b"lookup"])
         with Peer() as server, LookupKeyClient(server.address, pool={"name": "p"}, vllm="0.28.0", raise_errors=True) as client:
             for _ in range(2):

@@ -6,12 +6,24 @@ import json
 import os
 import queue
 import unittest
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import hitline
 from hitline import VLLM_RELEASES, Client, LookupKeyClient, LookupResult, TailKeyBoundary, client as module
-from tests.support import PATIENCE, RELEASES, Scripted, frame, hashes, message, refusal, stat_reply, unused_address
+from tests.support import (
+    PATIENCE,
+    RELEASES,
+    Scripted,
+    frame,
+    hashes,
+    message,
+    pool_reply,
+    refusal,
+    stat_reply,
+    unused_address,
+)
 from tests.test_client import eventually
 
 OLD = ("0.24.0", "0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1", "0.28.0")
@@ -118,7 +130,7 @@ class Wire(unittest.TestCase):
         if isinstance(want, int):
             return want if len(self.reply) == 4 and want <= tokens else 0
         if want is None or want[0] <= tokens and all(b[0] == g and b[1] >= want[0] for g, b in enumerate(want[1])):
-            return want
+            return want if want is None or want[1] else LookupResult(0)
         return LookupResult(0)
 
     def test_decode_cases(self) -> None:
@@ -190,6 +202,31 @@ class Forms(unittest.TestCase):
                     with self.assertRaisesRegex(hitline.BadReply, "^for group [01] of [12], a hit of 40 tokens has "):
                         client.lookup_result(64, [])
 
+    def test_a_hit_without_a_tail_boundary(self) -> None:
+        """From 0.29.0 on it is no hit, whether the release is the engine's or that of the server's pool."""
+
+        def check(ask: Callable[[], Any]) -> None:
+            if release in OLD:
+                self.assertEqual(ask(), 40)
+                return
+            text = f"^a hit of 40 tokens without a tail boundary, of vLLM {release}$"
+            self.assertRaisesRegex(hitline.BadReply, text, ask)
+
+        for release in VLLM_RELEASES:
+            replies = {b"lookup": message(TAILS[:4]), b"plan": message(b"\1", TAILS[:4], b"")}
+            replies.update({b"stat": stat_reply(release), b"pool": pool_reply(release)})
+            with self.subTest(release), Scripted(lambda frames, r=replies: r[frames[0]]) as server:
+                with LookupKeyClient(server.address, vllm=release, raise_errors=True) as engine:
+                    check(lambda: engine.lookup("r", 64, []))  # noqa: B023
+                with Client(server.address, pool={"name": "a"}, raise_errors=True) as client:
+                    check(lambda: client.lookup(64, []))  # noqa: B023
+                    check(lambda: client.plan(64, []).hit_length)  # noqa: B023
+                if release not in OLD:
+                    with LookupKeyClient(server.address, vllm=release) as engine:
+                        with self.assertLogs("hitline", "WARNING") as logs:
+                            self.assertEqual(engine.lookup("r", 64, []), LookupResult(0))
+                    self.assertIn("counts as a hit of 0 tokens: a hit of 40 tokens without", logs.output[0])
+
     def test_failures(self) -> None:
         with mock.patch.object(module.logger, "disabled", True):
             address = unused_address(self)
@@ -217,7 +254,7 @@ class Releases(unittest.TestCase):
             ("0.27.0, 0.27.1, 0.28.0", "0.28.0"),
             ("0.33.0, 0.34.0", "0.33.0"),  # a pool of a release that the server does not know
         ):
-            replies = [stat_reply(fitting), message(TAILS[:4])]
+            replies = [stat_reply(fitting), message(TAILS if release in NEW else TAILS[:4])]
             with self.subTest(fitting, release=release), Scripted(lambda _, r=replies: r.pop(0)) as server:
                 with LookupKeyClient(server.address, vllm=release, raise_errors=True) as client:
                     client.lookup("r", 64, [])

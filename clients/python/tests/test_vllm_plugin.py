@@ -18,7 +18,19 @@ from typing import Any
 from unittest import mock
 
 from hitline import VLLM_RELEASES, LookupKeyClient, RequestTimeout, vllm_plugin
-from tests.support import CERTS, PATIENCE, Scripted, hashes, message, named, needs_certs, refusal, server_context, pool_reply
+from tests.support import (
+    CERTS,
+    PATIENCE,
+    Scripted,
+    hashes,
+    hit_of,
+    message,
+    named,
+    needs_certs,
+    pool_reply,
+    refusal,
+    server_context,
+)
 from tests.test_client import connected, eventually
 
 WORKER, SCHEDULER = vllm_plugin.MODULES
@@ -257,7 +269,7 @@ class Plugin(StandIn):
         request = types.SimpleNamespace(request_id="r", num_tokens=64, block_hashes=hashes("a", 4))
         for release in VLLM_RELEASES:
             self.again()
-            with self.subTest(release), Scripted(server_of(release, b"\0\0\0\x30")) as server:
+            with self.subTest(release), Scripted(server_of(release, hit_of(48, release))) as server:
                 scheduler = self.scheduler(server, release=release)
                 with scheduler.client._lock:  # the first call cannot be answered yet
                     self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (None, False))
@@ -328,7 +340,7 @@ class Plugin(StandIn):
             )
 
     def test_a_restart_of_the_server_is_logged(self) -> None:
-        with Scripted(server_of(RELEASE, b"\0\0\0\x30")) as server:
+        with Scripted(server_of(RELEASE, hit_of(48))) as server:
             server.pong = named("a", "start of a")
             client = self.scheduler(server).client
             with self.assertLogs("vllm.hitline", "WARNING") as logs:
@@ -341,7 +353,7 @@ class Plugin(StandIn):
             self.assertRegex(line, f"hitline at {server.address} was restarted at start of b: what it had in memory")
 
     def test_a_restart_drops_what_was_found(self) -> None:
-        with Scripted(server_of(RELEASE, b"\0\0\0\x30")) as server:
+        with Scripted(server_of(RELEASE, hit_of(48))) as server:
             client = self.scheduler(server).client
             with self.assertLogs("vllm.hitline", "WARNING"):
                 client.lookup("r", 64, [])
@@ -418,7 +430,7 @@ class Plugin(StandIn):
             self.assertEqual([r[0] for r in server.requests], [b"pool", b"ping", b"lookup"])
 
     def test_the_head_of_a_queue_is_asked_for_once(self) -> None:
-        with Scripted(server_of(RELEASE, bytes.fromhex("00000030 00000000 00000030"))) as server:
+        with Scripted(server_of(RELEASE, hit_of(48))) as server:
             scheduler = self.scheduler(server)
             for _ in range(288):
                 self.assertEqual(self.lookup(scheduler).hit_length, 48)
@@ -480,11 +492,12 @@ class Starts(StandIn):
 
     BLOCKS = hashes("a", 7)
 
-    def scheduler(self, server: Scripted, release: str = RELEASE, role: str = "kv_both") -> Any:
+    def scheduler(self, server: Scripted, release: str = RELEASE, role: str = "kv_both", **extra: Any) -> Any:
         self.again()
         self.install_release(release)
         self.register(server.address)
-        config = types.SimpleNamespace(kv_transfer_config=types.SimpleNamespace(kv_role=role))
+        transfer = types.SimpleNamespace(kv_role=role, kv_connector_extra_config=extra)
+        config = types.SimpleNamespace(kv_transfer_config=transfer)
         scheduler = importlib.import_module(SCHEDULER).MooncakeStoreScheduler(config, object())
         scheduler.sync = True
         self.addCleanup(scheduler.shutdown)
@@ -505,7 +518,7 @@ class Starts(StandIn):
         return found
 
     def reply(self, release: str, **fields: Any) -> Callable[[list[bytes]], bytes]:
-        return lambda frames: pool_reply(release, **fields) if frames[0] == b"pool" else message(b"\0\0\0\x30")
+        return lambda frames: pool_reply(release, **fields) if frames[0] == b"pool" else message(hit_of(48, release))
 
     def test_they_begin_where_the_engines_own_cache_ends(self) -> None:
         for release in VLLM_RELEASES:
@@ -544,6 +557,14 @@ class Starts(StandIn):
                     for computed in (0, 8, 32):
                         self.match(scheduler, computed)
                     self.assertEqual(self.renewed(scheduler, server), want)
+
+    def test_an_engine_that_saves_what_it_decodes_renews_nothing(self) -> None:
+        """It saves. Up to 0.28 there is no such option."""
+        for release, want in (("0.28.0", [4]), ("0.29.0", [])):
+            with Scripted(self.reply(release, renew="auto", lease_ms=5000)) as server:
+                scheduler = self.scheduler(server, release, "kv_consumer", save_decode_cache=True)
+                self.match(scheduler, 32)
+                self.assertEqual(self.renewed(scheduler, server), want, release)
 
     def test_it_is_renewed_once_a_lease(self) -> None:
         with Scripted(self.reply(RELEASE, renew="auto", lease_ms=5000)) as server:
@@ -727,7 +748,7 @@ def server_of(vllm: str, reply: bytes) -> Callable[[list[bytes]], bytes]:
 
 def with_token(token: bytes) -> Callable[[list[bytes]], bytes]:
     """The answers of a server that refuses any other token."""
-    hit = server_of(RELEASE, bytes.fromhex("00000030 00000000 00000030"))
+    hit = server_of(RELEASE, hit_of(48))
 
     def answer(frames: list[bytes]) -> bytes:
         if frames[0] != b"auth":
