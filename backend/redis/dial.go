@@ -174,12 +174,18 @@ func (w *checkedConn) read(p []byte) (int, error) {
 	return n, err
 }
 
+// tooManyClients is the error with which a server refuses a connection.
+const tooManyClients = "ERR max number of clients reached"
+
 // checkFirst checks the first bytes of the server. n and err are the results of reading them
 // into p; it returns those of the connection.
 func (w *checkedConn) checkFirst(p []byte, n int, err error) (int, error) {
 	switch {
 	case n > 0 && strings.IndexByte(replyTypes, p[0]) < 0:
 		return 0, w.dialer.setLastError(w.explainNotRedis(p[:n]))
+	case strings.HasPrefix(string(p[:n]), "-"+tooManyClients): // and it closes: the driver would see that alone
+		return 0, w.dialer.setLastError(&connError{text: w.addr + ": the server refuses new connections: " + tooManyClients +
+			"; raise its maxclients, or lower pool_size"})
 	case n > 0:
 		w.answered = true
 		w.dialer.lastError.Store(nil)
@@ -217,7 +223,7 @@ func (w *checkedConn) explainNoAnswer(err error) error {
 		return w.dialer.setLastError(&connError{mismatch: true, text: w.addr + ": the server ends TLS connections: does it want a certificate (cert and key)? " + rootCause(err)})
 	}
 	return w.dialer.setLastError(&connError{text: w.addr + ": the server closes new connections without an answer: " +
-		"has it too many clients, does it want TLS (rediss://), or is it not a Redis?"})
+		"has it too many clients, does it want TLS (rediss://), is it a proxy that does not know HELLO, or is it not a Redis?"})
 }
 
 // explainNotRedis explains first bytes that no Redis sends.

@@ -108,7 +108,15 @@ func invalid(fields []string, format string, args ...any) error {
 	return fmt.Errorf("redis: %w: %w", fielderror.ErrConfig, fielderror.New(fields, format, args...))
 }
 
-// PoolPrefix returns the Config.KeyPrefix of the pool of c: its keys up to the model name.
+// CheckLayout refuses the layout of keys of a pool that a Backend cannot tell from other keys. The error names the field.
+func CheckLayout(pool coordinator.Pool) error {
+	if pool.Layout == coordinator.LayoutLMDeploy {
+		return fielderror.New([]string{"layout"}, "is %s, whose engines store in Mooncake alone; leave it out, or use backend.mooncake", pool.Layout)
+	}
+	return nil
+}
+
+// PoolPrefix returns the Config.KeyPrefix of the pool of c, whose layout CheckLayout accepts: its keys up to the model name.
 func PoolPrefix(c *coordinator.Coordinator) string {
 	key := c.KeyPrefix(0, coordinator.Rank{})
 	return key[:strings.LastIndex(key, rankPart)]

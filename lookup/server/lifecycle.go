@@ -98,7 +98,7 @@ func (s *Server) Start(ctx context.Context) error {
 
 // serve binds the addresses and starts the event loops. On an error nothing is left open.
 func (s *Server) serve(ctx context.Context) error {
-	listeners, err := listenAll(ctx, s.listeners, s.cfg.IPCMode)
+	listeners, err := newBinder(&s.cfg).bindAll(ctx, s.listeners)
 	if err != nil {
 		return err
 	}
