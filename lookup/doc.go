@@ -28,7 +28,7 @@
 // coordinator has the rules that turn the presence of blocks into tokens.
 //
 // Programs are promised [Service] with its configuration, and the errors. What takes hashes piece by
-// piece (Query, Change) is for the server of this module, and may change in any release.
+// piece (Query, Change) and Renewer are for the server of this module, and may change in any release.
 //
 // # Inside
 //
@@ -39,7 +39,8 @@
 // Over a store a lookup needs all hashes that can change its answer, see Needed. It waits for an
 // equal lookup in flight and takes its answer, or builds keys and asks: in rounds, until the answer is
 // certain (coordinator.Lookup). What was found a moment ago is not asked again if the store leases
-// it. A circuit breaker stops asking a store that fails. Goroutines are started only for calls of a backend and for a Renewer.
+// it. A circuit breaker stops asking a store that fails. Goroutines are started only for calls of a
+// backend, and one for a Renewer.
 //
 // # Glossary
 //
