@@ -59,6 +59,7 @@ func (d *dialer) connect(ctx context.Context, network string, w *checkedConn) *c
 	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
 		d.processes.generation.Add(1)
+		d.processes.refused.Store(true)
 	}
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -24,6 +24,7 @@ var _ backend.Watcher = (*Backend)(nil)
 type processes struct {
 	generation atomic.Uint64             // see backend.Watcher
 	failure    atomic.Pointer[error]     // why the servers cannot be reached, nil if they can
+	refused    atomic.Bool               // nothing listened at an address, and watch has not looked since
 	mu         sync.Mutex                // guards the fields below
 	conns      map[*checkedConn]struct{} // open
 	ids        map[string]string         // run_id by address, "" if it is not told
@@ -33,7 +34,8 @@ type processes struct {
 // Generation implements backend.Watcher.
 func (b *Backend) Generation() uint64 { return b.processes.generation.Load() }
 
-// Failure implements backend.Watcher: an idle connection has ended, and none could be made since.
+// Failure implements backend.Watcher: an idle connection has ended, or an address refused one, and none could be made
+// since.
 func (b *Backend) Failure() error {
 	if failure := b.processes.failure.Load(); failure != nil {
 		return *failure
@@ -108,8 +110,8 @@ func (p *processes) newlyEnded() (some bool) {
 // watchEvery is how often connections are looked at.
 const watchEvery = 250 * time.Millisecond
 
-// watch looks whether idle connections have ended, and then connects again: so the end of a server is noticed when nobody
-// asks. It goes on to connect until that succeeds. It returns when b is closed.
+// watch looks whether idle connections have ended, or new ones were refused, and then connects again: so the end of a
+// server is noticed when nobody asks. It goes on to connect until that succeeds. It returns when b is closed.
 func (b *Backend) watch() {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -119,7 +121,7 @@ func (b *Backend) watch() {
 		case <-b.closing:
 			return
 		}
-		if b.processes.newlyEnded() || b.Failure() != nil {
+		if p := &b.processes; p.newlyEnded() || p.refused.Swap(false) || b.Failure() != nil {
 			b.connect()
 		}
 	}
