@@ -4,7 +4,8 @@ import "sync/atomic"
 
 // MemoryAccount counts the memory that peers make a server hold, and bounds it: replies that
 // they have not read, bytes that are kept, and requests that have not ended with their hashes.
-// Over a backend it also counts the keys and answers of calls. The memory index is not part of it. Safe for concurrent use.
+// Over a backend it also counts the keys and answers of calls, what is remembered of found blocks, and requests to
+// renew that wait. The memory index is not part of it. Safe for concurrent use.
 type MemoryAccount struct {
 	maxBytes int64
 	bytes    atomic.Int64

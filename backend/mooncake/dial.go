@@ -61,7 +61,7 @@ func (c *Client) dialMaster(ctx context.Context, addr string) (cn *conn, err err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
 	defer cancel()
-	ask := c.identityQuestion(addr)
+	ask := c.identityQuestionFor(addr)
 	nc, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		if isTimeout(err) || ctxerr.Of(ctx) != nil {

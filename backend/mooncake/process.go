@@ -82,9 +82,9 @@ type identity struct {
 	view     uint64
 }
 
-// identityQuestion returns what a new connection to an address asks. A key is asked for until three quarters of its
+// identityQuestionFor returns what a new connection to an address asks. A key is asked for until three quarters of its
 // lease are over: a block that was found before that is not remembered any longer.
-func (c *Client) identityQuestion(addr string) (q identityQuestion) {
+func (c *Client) identityQuestionFor(addr string) (q identityQuestion) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := &c.process

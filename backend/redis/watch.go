@@ -160,15 +160,15 @@ func (w *checkedConn) SyscallConn() (syscall.RawConn, error) {
 		return nil, io.EOF
 	}
 	w.reused, w.heard = true, false
-	return shownNothing{}, nil
+	return noRawConn{}, nil
 }
 
-// shownNothing is a syscall.RawConn that calls nobody.
-type shownNothing struct{}
+// noRawConn is a syscall.RawConn that calls nobody.
+type noRawConn struct{}
 
-func (shownNothing) Control(func(uintptr)) error    { return nil }
-func (shownNothing) Read(func(uintptr) bool) error  { return nil }
-func (shownNothing) Write(func(uintptr) bool) error { return nil }
+func (noRawConn) Control(func(uintptr)) error    { return nil }
+func (noRawConn) Read(func(uintptr) bool) error  { return nil }
+func (noRawConn) Write(func(uintptr) bool) error { return nil }
 
 // onConnect returns what the driver does on each new connection to a server. It sends a PING. A server that wants a
 // password replies NOAUTH to it; to a large command it would close the connection instead. Any other error
