@@ -199,3 +199,17 @@ func TestResetGoesOn(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.ErrorIs(t, <-done, net.ErrClosed)
 }
+
+// Replies of masters to Ping, as they were recorded: with high availability, and without.
+func TestParseView(t *testing.T) {
+	for reply, want := range map[string]uint64{
+		"538f2a74 04 87fd0301ff0100 01 0200000000000000 02000000": 2,
+		"538f2a74 04 87fd0301ff0100 01 0000000000000000 02000000": 0,
+		"528f2a74 00 0efcffff":                       0,
+		"528f2a74 01 0200000000000000":               0,
+		"538f2a75 00 01 0200000000000000 02000000":   0,
+		"528f2a74 01 0200000000000000 02000000 0000": 0,
+	} {
+		require.Equal(t, want, parseView(unhex(t, reply)), reply)
+	}
+}
