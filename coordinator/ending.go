@@ -3,6 +3,8 @@ package coordinator
 // Ending says where the blocks end that a lookup has found, and which block ended its hit: what an account of lost tokens
 // needs beside the hit.
 type Ending struct {
+	// Failed is set if the store has not answered: the hit says nothing.
+	Failed bool
 	// Found is how many leading raw hashes of the prompt are of blocks that every full-attention group holds, those before the
 	// start included. In a pool without such a group they are those before the hit.
 	Found int

@@ -93,7 +93,7 @@ func (c *Coordinator) Lookup(numTokens int64, hashes Hashes, store KeyStore) (Hi
 	return hit, err
 }
 
-// LookupEnding is Lookup with the ending of the hit. It is that of no block found if the store fails.
+// LookupEnding is Lookup with the ending of the hit.
 func (c *Coordinator) LookupEnding(numTokens int64, hashes Hashes, store KeyStore) (Hit, Ending, error) {
 	l, err := c.newStoreLookup(numTokens, hashes)
 	if l == nil {
@@ -102,7 +102,7 @@ func (c *Coordinator) LookupEnding(numTokens int64, hashes Hashes, store KeyStor
 	defer l.release()
 	hit, err := l.lookUp(numTokens, store)
 	if err != nil || !l.answered {
-		return Hit{}, Ending{Group: -1}, err
+		return Hit{}, Ending{Failed: true, Group: -1}, err
 	}
 	return hit, l.ending(hit, numTokens), nil
 }

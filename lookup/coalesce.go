@@ -49,6 +49,7 @@ type inflightLookup struct {
 // outcome is the result of a lookup.
 type outcome struct {
 	hit        coordinator.Hit // shared by all who get it
+	ending     coordinator.Ending
 	err        error           // of the rules
 	incomplete bool            // its time was up, or it was cancelled: others must not use the hit
 }

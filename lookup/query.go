@@ -39,6 +39,7 @@ type Query struct {
 	presence      coordinator.Presence
 	presentOnSome [][]uint64 // Bits of the blocks that some ranks hold; for explain
 	scratch       coordinator.Scratch
+	endScratch    coordinator.Scratch // of Ending, which keeps what Finish has returned
 	runs          [runsPerProbe]index.Run
 	_             cpu.CacheLinePad
 }
@@ -287,6 +288,15 @@ func (q *Query) Finish() (api.Hit, error) {
 		q.count(hit.Tokens)
 	}
 	return hit, err
+}
+
+// Ending returns where the blocks end that the lookup has found, and which block has ended its hit, which is that of
+// Finish.
+func (q *Query) Ending(hit api.Hit) coordinator.Ending {
+	if !q.active {
+		return coordinator.Ending{Found: q.received, Group: -1}
+	}
+	return q.service.coord.Ending(&q.presence, hit, q.numTokens, &q.endScratch)
 }
 
 // finish is Finish for a lookup that is not counted yet.

@@ -243,9 +243,9 @@ func (j *job) answerKnown() bool {
 		return false
 	}
 	j.session.ended = requestsPerLook - 1 // the turn may be over: the clock is looked at next
-	hit, ok := j.service.LookupKnown(j.numTokens, j.hashes())
+	answer, ok := j.service.LookupKnown(j.numTokens, j.hashes())
 	if ok {
-		j.isHit, j.reply = true, appendHit(j.reply, j.q.Envelope, hit)
+		j.isHit, j.reply = true, appendHit(j.reply, j.q.Envelope, answer.Hit)
 		j.release()
 	}
 	return ok

@@ -44,6 +44,7 @@ type Account struct {
 	open    openRequests
 	table   *table
 	emptied int64 // when the store was last emptied, 0 for never
+	suspect int64 // when it may have been, as another process may answer
 	recall  recall
 	shares  shares
 	curve   curve
@@ -126,6 +127,14 @@ func (a *Account) Emptied(at int64) {
 	defer a.mu.Unlock()
 	a.emptied = a.advance(at)
 	a.closeDue(a.emptied)
+}
+
+// suspectEmptied tells that the store may have been emptied: its process may be another one.
+func (a *Account) suspectEmptied(at int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.suspect = a.advance(at)
+	a.closeDue(a.suspect)
 }
 
 // closeDue counts the requests whose last ask is too long ago for another one to belong to it.

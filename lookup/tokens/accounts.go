@@ -17,6 +17,8 @@ type Config struct {
 	Free    func(bytes int64)
 	// Now is a monotonic clock in nanoseconds, above 0.
 	Now func() int64
+	// Epoch, unless it is nil, returns a number that grows whenever another process of the store may answer.
+	Epoch func() uint64
 }
 
 const (
@@ -37,10 +39,14 @@ type Accounts struct {
 	recorders []*Recorder
 	accounts  map[*Account]struct{}
 	batch     []*Ask
+	epoch     uint64 // of the store, when it was last looked at
 }
 
 // NewAccounts returns accounts without pools.
 func NewAccounts(cfg Config) *Accounts {
+	if cfg.Epoch == nil {
+		cfg.Epoch = func() uint64 { return 0 }
+	}
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = DefaultMaxBytes
 	}
@@ -157,9 +163,14 @@ func (s *Accounts) tick() (some, open bool) {
 	defer s.mu.Unlock()
 	some = s.drain()
 	now := s.cfg.Now()
+	epoch := s.cfg.Epoch()
 	for a := range s.accounts {
+		if epoch != s.epoch {
+			a.suspectEmptied(now)
+		}
 		open = a.tick(now) || open
 	}
+	s.epoch = epoch
 	return some, open
 }
 

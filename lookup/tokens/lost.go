@@ -50,9 +50,18 @@ func (a *Account) speak(r *Ask, known int, placeOf func(e *entry, group int) Pla
 }
 
 // isEmptied reports whether a block was in the store, or might have been, before the store was emptied or the block was
-// evicted by request.
+// evicted by request. If the store may have been emptied, it was for blocks that a pool like this one would not have evicted
+// yet: half as old as what it remembers.
 func (a *Account) isEmptied(e *entry) bool {
-	return e.asked != 0 && (e.flags&removedFlag != 0 || a.emptied > max(e.whole, e.asked))
+	if e.asked == 0 {
+		return false
+	}
+	last := max(e.whole, e.asked)
+	if e.flags&removedFlag != 0 || a.emptied > last {
+		return true
+	}
+	remembers := a.recall.remembers()
+	return a.suspect > last && (remembers == 0 || a.suspect-last < remembers/2)
 }
 
 // placeOfFirstMiss returns the place of a block that nobody has missed since it was whole but the request that asks,
