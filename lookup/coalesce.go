@@ -50,8 +50,8 @@ type inflightLookup struct {
 type outcome struct {
 	hit        coordinator.Hit // shared by all who get it
 	ending     coordinator.Ending
-	err        error           // of the rules
-	incomplete bool            // its time was up, or it was cancelled: others must not use the hit
+	err        error // of the rules
+	incomplete bool  // its time was up, or it was cancelled: others must not use the hit
 }
 
 func newCoalesceKey(epoch uint64, numTokens int64, hashes coordinator.Hashes) coalesceKey {

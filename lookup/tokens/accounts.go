@@ -161,16 +161,17 @@ func (s *Accounts) tick() (some, open bool) {
 	s.idle.Store(false)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	some = s.drain()
 	now := s.cfg.Now()
-	epoch := s.cfg.Epoch()
-	for a := range s.accounts {
-		if epoch != s.epoch {
+	if epoch := s.cfg.Epoch(); epoch != s.epoch {
+		s.epoch = epoch
+		for a := range s.accounts {
 			a.suspectEmptied(now)
 		}
+	}
+	some = s.drain()
+	for a := range s.accounts {
 		open = a.tick(now) || open
 	}
-	s.epoch = epoch
 	return some, open
 }
 

@@ -60,8 +60,11 @@ func (a *Account) isEmptied(e *entry) bool {
 	if e.flags&removedFlag != 0 || a.emptied > last {
 		return true
 	}
+	if a.suspect <= last {
+		return false
+	}
 	remembers := a.recall.remembers()
-	return a.suspect > last && (remembers == 0 || a.suspect-last < remembers/2)
+	return remembers == 0 || a.suspect-last < remembers/2
 }
 
 // placeOfFirstMiss returns the place of a block that nobody has missed since it was whole but the request that asks,
