@@ -17,9 +17,22 @@ type PoolTokens struct {
 	// estimated.
 	RemembersSince time.Time `json:"remembers_since,omitzero"`
 	Share          float64   `json:"remembered_share"`
+	// Keys is how many keys lookups of the whole prompts would have asked a store for, once for each prompt.
+	Keys int64 `json:"keys"`
 	// Askers are the askers with the most prompts, the busiest first. OtherAskers sums up the others, if there are some.
 	Askers      []Asker `json:"askers"`
 	OtherAskers *Asker  `json:"other_askers,omitempty"`
+	// LostMost are the prompts of the last hour that lost most tokens, those that lost most first.
+	LostMost []LostRequest `json:"lost_most"`
+}
+
+// LostRequest is a prompt of which the pool lacked much.
+type LostRequest struct {
+	Asker  string    `json:"asker"`
+	Tokens int64     `json:"tokens"` // that were lost
+	Place  string    `json:"place,omitempty"`
+	Block  int64     `json:"block"` // the block that ended the hit, from token 0 on
+	At     time.Time `json:"at"`    // when it was last asked about
 }
 
 // Asker is who asked about prompts: a process that has told its name, else a host.

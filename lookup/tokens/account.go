@@ -12,6 +12,8 @@ type Pool struct {
 	// Reachable returns the hit in tokens that the rules give a pool that holds exactly the first blocks of a prompt, in all
 	// groups and on all ranks.
 	Reachable func(p Prompt, blocks int) int64
+	// Keys returns how many keys a lookup of a whole prompt of some tokens asks for.
+	Keys func(tokens int64) int64
 	// Stores is set if the account sees what is stored: over the memory index.
 	Stores bool
 	// FullPlaces are the places that full-attention groups need, as bits; Places are those of each group. Places beyond 64
@@ -48,6 +50,8 @@ type Account struct {
 	recall  recall
 	shares  shares
 	curve   curve
+	most    lostMost
+	keys    int64   // that lookups of whole prompts would have asked for, once
 	carry   float64 // blocks: see blocks
 	askers  askers
 	counts  Counts
@@ -176,6 +180,8 @@ func (a *Account) count(req *request) {
 	s := a.split(req)
 	c[Engine], c[InPool], c[Rules], c[New], c[NoAnswer] = s.engine, s.pool, s.rules, s.new, s.noAnswer
 	a.shares.add(&c, req.last.place, s.lost, a.now)
+	a.most.add(req, s.lost, a.now)
+	a.keys += a.pool.Keys(s.engine + s.pool + s.lost + s.new + s.noAnswer + s.rules)
 	for p, n := range c {
 		a.counts[p] += n
 	}

@@ -20,7 +20,7 @@ type bench struct {
 func newBench(t testing.TB, stores bool, maxBytes int) *bench {
 	b := &bench{t: t, recorder: &Recorder{accounts: &Accounts{}}, now: 1}
 	pool := Pool{HashBlock: 4, SchedulerBlock: 4, Stores: stores, FullPlaces: 1, Places: []uint64{1},
-		Reachable: func(p Prompt, blocks int) int64 { return min(int64(blocks)*4, p.NumTokens-p.NumTokens%4) }}
+		Keys: func(int64) int64 { return 0 }, Reachable: func(p Prompt, blocks int) int64 { return min(int64(blocks)*4, p.NumTokens-p.NumTokens%4) }}
 	b.account = newAccount(pool, maxBytes, b.now, func(int) bool { return true })
 	return b
 }

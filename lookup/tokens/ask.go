@@ -91,6 +91,14 @@ func (a *Ask) addMiddle(hashes []byte, hashLen, block int) {
 	}
 }
 
+// end returns the block that ends the hit.
+func (a *Ask) end() int {
+	if a.EndBlock >= 0 {
+		return a.EndBlock
+	}
+	return a.Found
+}
+
 // firstBlock returns the first block that the ask has a hash of.
 func (a *Ask) firstBlock() int { return int(a.Start / a.account.pool.HashBlock) }
 

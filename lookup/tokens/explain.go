@@ -32,10 +32,7 @@ func (s *Accounts) Explain(r *Ask) api.LostTokens {
 	parts := a.split(req)
 	a.carry = carry
 	counts := Counts{Engine: parts.engine, InPool: parts.pool, Rules: parts.rules, New: parts.new, NoAnswer: parts.noAnswer}
-	told := api.LostTokens{Block: int64(r.Found)}
-	if r.EndBlock >= 0 {
-		told.Block = int64(r.EndBlock)
-	}
+	told := api.LostTokens{Block: int64(r.end())}
 	if parts.lost > 0 {
 		place, e := a.placeNow(req, r, now)
 		counts[place] += parts.lost

@@ -29,9 +29,9 @@ func (a *Account) placeNow(req *request, r *Ask, now int64) (Place, *entry) {
 // speak returns the first place that placeOf tells of the samples from the block that ends the hit to the last known one.
 // group is the one that lacks the block, negative for one of full attention.
 func (a *Account) speak(r *Ask, known int, placeOf func(e *entry, group int) Place) (Place, *entry) {
-	end, group := r.Found, -1
+	end, group := r.end(), -1
 	if r.EndBlock >= 0 {
-		end, group = r.EndBlock, r.EndGroup
+		group = r.EndGroup
 	}
 	for _, s := range r.samples {
 		if s.block < end || s.block >= known {

@@ -204,7 +204,7 @@ func TestAgainstTheModel(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		pool := Pool{HashBlock: block, SchedulerBlock: scheduler, Stores: seed%2 == 0, FullPlaces: 1 << (seed % 3) * 3 >> 1, Places: []uint64{1 << (seed % 3) * 3 >> 1},
-			Reachable: func(p Prompt, blocks int) int64 {
+			Keys: func(int64) int64 { return 0 }, Reachable: func(p Prompt, blocks int) int64 {
 				n := min(p.NumTokens-1, int64(blocks)*block)
 				return max(0, n-n%scheduler)
 			}}

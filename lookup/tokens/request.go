@@ -29,12 +29,13 @@ type last struct {
 	answered bool
 	hit      int64
 	found    int
+	end      int   // the block that ends the hit
 	place    Place // of what is lost, if something is; NumPlaces if nothing is remembered of the block that ends the hit
 }
 
 // lastOf returns what an ask found, without its place.
 func lastOf(r *Ask) last {
-	return last{prompt: r.Prompt, answered: r.Answered, hit: r.Hit, found: r.Found, place: NumPlaces}
+	return last{prompt: r.Prompt, answered: r.Answered, hit: r.Hit, found: r.Found, end: r.end(), place: NumPlaces}
 }
 
 // equals reports whether an ask found the same as the last one.

@@ -35,7 +35,7 @@ func (a *Account) status(now int64) *api.PoolTokens {
 		return time.Now().Add(time.Duration(mono - now)).UTC().Truncate(time.Second)
 	}
 	status := &api.PoolTokens{
-		Tokens: a.counts.Map(), Prompts: a.closed, Open: a.open.len(), Share: share(a.table.judged), Askers: []api.Asker{},
+		Tokens: a.counts.Map(), Prompts: a.closed, Open: a.open.len(), Share: share(a.table.judged), Keys: a.keys, Askers: []api.Asker{}, LostMost: []api.LostRequest{},
 	}
 	if oldest := a.table.oldest(); oldest != nil {
 		status.RemembersSince = at(oldest.asked)
@@ -50,6 +50,14 @@ func (a *Account) status(now int64) *api.PoolTokens {
 	slices.SortFunc(status.Askers, func(x, y api.Asker) int {
 		return cmp.Or(-cmp.Compare(x.Prompts, y.Prompts), cmp.Compare(x.Name, y.Name))
 	})
+	a.most.expire(now)
+	for _, r := range a.most {
+		told := api.LostRequest{Asker: r.asker, Tokens: r.tokens, Block: int64(r.block), At: at(r.at)}
+		if r.place != NumPlaces {
+			told.Place = r.place.String()
+		}
+		status.LostMost = append(status.LostMost, told)
+	}
 	if a.askers.rest.requests > 0 {
 		rest := a.askers.rest.status(at)
 		status.OtherAskers = &rest

@@ -80,7 +80,7 @@ func TestTrace(t *testing.T) {
 			for _, mem := range []int{64 << 20, 16 << 20, 4 << 20, 1 << 20} {
 				pool := newLRU(capacity * split)
 				hb := int64(512 / split)
-				a := newAccount(Pool{HashBlock: hb, SchedulerBlock: hb, Reachable: func(p Prompt, blocks int) int64 {
+				a := newAccount(Pool{HashBlock: hb, SchedulerBlock: hb, Keys: func(int64) int64 { return 0 }, Reachable: func(p Prompt, blocks int) int64 {
 					return min(int64(blocks)*hb, p.NumTokens-p.NumTokens%hb)
 				}}, mem, 1, func(int) bool { return true })
 				rec := &Recorder{accounts: &Accounts{}}
