@@ -36,6 +36,9 @@ type Stat struct {
 	Evicted      int64 `json:"evicted"`       // entries removed, to free memory or on request
 	Refused      int64 `json:"refused"`       // stores and evicts refused: too many coverage classes, or hashes of another length
 
+	// PoolTokens is nil if the server does not account for tokens.
+	*PoolTokens
+
 	// Over a remote backend:
 
 	BackendErrors     int64  `json:"backend_errors"`          // calls that failed
