@@ -54,7 +54,7 @@ func (s *Server) openWakeSocket() error {
 	if err != nil {
 		return err
 	}
-	_, err = s.engine.EnrollContext(conn, &eventLoop{metrics: loopMetrics{heldStep: s.heldStepOf()}, wakeFD: fds[1]}) // it closes conn
+	_, err = s.engine.EnrollContext(conn, &eventLoop{wakeFD: fds[1]}) // it closes conn
 	return err
 }
 

@@ -230,9 +230,6 @@ func (s *Server) watch(maxMissed int) {
 		select {
 		case <-s.done:
 			return
-		case <-s.overMemory:
-			_ = s.recovering("closing a connection for its memory", s.closeLargest)
-			continue
 		case <-tick.C:
 		}
 		if n := s.sweeps.Load(); n != last {
