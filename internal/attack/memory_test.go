@@ -3,6 +3,7 @@
 package attack
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"flag"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -96,6 +98,7 @@ type floodConn struct {
 	}
 	blob, rest []byte
 	lost       bool
+	most       int
 }
 
 func openFlood(addr string, n int, blobs [][]byte) (*flood, error) {
@@ -109,7 +112,7 @@ func openFlood(addr string, n int, blobs [][]byte) (*flood, error) {
 		if err != nil {
 			return err
 		}
-		f.conns[i] = &floodConn{Conn: conn, raw: raw, blob: blobs[i%len(blobs)]}
+		f.conns[i] = &floodConn{Conn: conn, raw: raw, blob: blobs[i%len(blobs)], rest: blobs[i%len(blobs)]}
 		return nil
 	})
 	return f, err
@@ -120,19 +123,15 @@ func (f *flood) run(end time.Time) {
 	var running sync.WaitGroup
 	for part := range slices.Chunk(f.conns, (len(f.conns)+3)/4) {
 		running.Go(func() {
-			for time.Now().Before(end) {
-				busy := false
+			for begin := time.Now(); begin.Before(end); begin = time.Now() {
 				for _, c := range part {
 					if n := c.send(); n > 0 {
 						f.sent.Add(int64(n))
-						busy = true
 					} else if n < 0 {
 						f.lost.Add(1)
 					}
 				}
-				if !busy {
-					time.Sleep(10 * time.Millisecond)
-				}
+				time.Sleep(time.Until(begin.Add(100 * time.Millisecond)))
 			}
 		})
 	}
@@ -146,9 +145,14 @@ func (c *floodConn) send() (n int) {
 	}
 	if len(c.rest) == 0 {
 		c.rest = c.blob
+		c.most = max(8*kib, len(c.blob)/8)
+	}
+	most := len(c.rest)
+	if c.most > 0 {
+		most = min(most, c.most)
 	}
 	var err error
-	if failed := c.raw.Write(func(fd uintptr) bool { n, err = unix.Write(int(fd), c.rest); return true }); failed != nil {
+	if failed := c.raw.Write(func(fd uintptr) bool { n, err = unix.Write(int(fd), c.rest[:most]); return true }); failed != nil {
 		err = failed
 	}
 	switch {
@@ -193,6 +197,42 @@ func pollMemory(addr string, stop chan struct{}) (most float64) {
 	}
 }
 
+type askCounts struct {
+	right, refused, lost int
+	longest              time.Duration
+	why                  string
+}
+
+// askOneByOne asks the questions on one connection, each after the answer to the one before, until stop is closed.
+func askOneByOne(c *innocent, stop chan struct{}) (counts askCounts) {
+	conn := c.conns[0]
+	in := bufio.NewReader(conn)
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return counts
+		case <-time.After(5 * time.Millisecond):
+		}
+		q := c.questions[i%len(c.questions)]
+		begin := time.Now()
+		_ = conn.SetDeadline(begin.Add(lastAnswers))
+		_, _ = conn.Write(q.request)
+		frames, err := readMessage(in)
+		if err != nil {
+			counts.lost++
+			counts.why = err.Error()
+			return counts
+		}
+		counts.longest = max(counts.longest, time.Since(begin))
+		if len(frames[0]) == 1 {
+			counts.refused++
+			counts.why = string(frames[1])
+		} else {
+			counts.right++
+		}
+	}
+}
+
 const memoryGroups = 16
 
 func TestMemory(t *testing.T) {
@@ -218,10 +258,10 @@ func TestMemory(t *testing.T) {
 					spec := serverSpec{metrics: true, fullStore: stored, env: []string{
 						"HITLINE_POOL={model_name: m, groups: [" + pool + "]}",
 						fmt.Sprintf("HITLINE_LIMITS_MAX_MEMORY=%dMiB", *memoryBound),
-						"HITLINE_BACKEND_MEMORY_MAX_BYTES=8MiB",
+						"HITLINE_BACKEND_MEMORY_MAX_BYTES=8MiB", "HITLINE_PPROF=true",
 					}}
 					if stored {
-						spec.env = spec.env[:2]
+						spec.env = append(spec.env[:2], "HITLINE_PPROF=true")
 					}
 					server, err := startServer(t.Context(), spec)
 					if err != nil {
@@ -252,18 +292,32 @@ func TestMemory(t *testing.T) {
 					for _, c := range asker.conns {
 						fmt.Println("INNOCENT", c.LocalAddr())
 					}
-					asker.start()
+					go func() {
+						time.Sleep(duration() * 2 / 3)
+						if resp, err := http.Get("http://" + server.metrics + "/debug/pprof/heap?debug=1"); err == nil {
+							text, _ := io.ReadAll(resp.Body)
+							resp.Body.Close()
+							_ = os.WriteFile("/tmp/mem/heap.txt", text, 0o600)
+						}
+						if resp, err := http.Get("http://" + server.metrics + "/debug/pprof/profile?seconds=2"); err == nil {
+							text, _ := io.ReadAll(resp.Body)
+							resp.Body.Close()
+							_ = os.WriteFile("/tmp/mem/cpu.pb", text, 0o600)
+						}
+					}()
+					asked := make(chan askCounts, 1)
+					go func() { asked <- askOneByOne(asker, stop) }()
 					f.run(time.Now().Add(duration()))
 					_, peak := server.memory()
-					_, _, results := summarize(asker.stop(), time.Time{}, time.Time{})
 					close(stop)
+					results := <-asked
 					most := int(<-gauge)
 					bound := *memoryBound*3/2 + 64
 					verdict := "ok"
 					if peak > bound {
 						verdict = "OVER"
 					}
-					fmt.Printf("%-28s base %d idle %d peak %4d of %d %s account %.2f sent %d MiB lost %d innocent %v\n", t.Name()[len("TestMemory/"):], base, idle, peak, bound, verdict,
+					fmt.Printf("%-28s base %d idle %d peak %4d of %d %s account %.2f sent %d MiB lost %d innocent %+v\n", t.Name()[len("TestMemory/"):], base, idle, peak, bound, verdict,
 						float64(most)/float64(*memoryBound<<20), f.sent.Load()>>20, f.lost.Load(), results)
 					f.close()
 					for range 4 {

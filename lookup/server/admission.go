@@ -11,9 +11,10 @@ import (
 // lookups of 2,048 hashes, or 8 of 16,384, then wait for each other.
 const maxInFlightBytes = 4 << 20
 
-// newAdmission returns what bounds the bytes that connections hold: the whole account, or five sixteenths of it if the keys
-// of a store are charged to the same one (RemoteConfig.Memory). Half of them, over a store at most RemoteConfig.MaxBytes, is
-// for all. What is left is divided among as many connections as there may be: so each may hold some, whatever others do.
+// newAdmission returns what bounds the bytes that connections hold: three quarters of the account, as garbage takes as much
+// again before it is collected, or five sixteenths of it if the keys of a store are charged to the same one
+// (RemoteConfig.Memory). Half of them, over a store at most RemoteConfig.MaxBytes, is for all. What is left is divided among
+// as many connections as there may be: so each may hold some, whatever others do.
 func newAdmission(memory *lookup.MemoryAccount, backend *lookup.SharedBackend, maxConnections int) *admission.Admission {
 	_, held, _ := memory.Usage()
 	if held <= 0 {
@@ -21,6 +22,8 @@ func newAdmission(memory *lookup.MemoryAccount, backend *lookup.SharedBackend, m
 	}
 	if backend != nil && backend.Config().Memory == memory {
 		held = held * 5 / 16
+	} else {
+		held = held * 3 / 4
 	}
 	common := held / 2
 	if backend != nil {

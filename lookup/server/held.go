@@ -51,13 +51,15 @@ func (s *session) updateHeld() error {
 		return nil
 	}
 	s.server.memory.Refuse()
-	println("CLOSE", s.peer.String(), "kept", s.kept.size, s.kept.held(), "unsent", s.unsent.Load(), "jobs", s.jobs.held(), s.jobs.running, "reader", s.reader.Held(), "inline", s.inline.held(), "adm", s.server.admission.Held(), "must", s.mustKeep())
 	return errMemory
 }
 
 // hasRoom reports whether the connection may hold another job. Otherwise no request is read before one has ended.
-func (s *session) hasRoom() bool {
-	return s.jobs.running == 0 || s.server.admission.Fits(&s.held, s.bytesHeld()+jobBytes)
+func (s *session) hasRoom() bool { return s.jobs.running == 0 || s.fits(jobBytes) }
+
+// fits reports whether the connection may hold so many more bytes.
+func (s *session) fits(bytes int) bool {
+	return s.server.admission.Fits(&s.held, s.bytesHeld()+int64(bytes))
 }
 
 // closeLate closes connections if memory is scarce, until it is not: those whose peers have left a request unfinished or

@@ -112,7 +112,13 @@ func (j *job) prepare(q *netproto.Request) (err error) {
 		}
 	}
 	j.neededBytes = n * q.HashLen
-	return j.session.server.checkNeeded(j.neededBytes)
+	if err := j.session.server.checkNeeded(j.neededBytes); err != nil {
+		return err
+	}
+	if !j.session.fits(j.neededBytes) { // none of them need be copied
+		return errNoMemory
+	}
+	return nil
 }
 
 // addHashes copies the next hashes. It returns false if no more are needed.
