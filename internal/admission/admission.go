@@ -6,9 +6,8 @@ import "sync/atomic"
 // SmallBytes is how many bytes a small request has at most: 2,048 hashes of 32 bytes.
 const SmallBytes = 64 << 10
 
-// Admission bounds the bytes of requests. A quarter of them is for small ones alone: large ones cannot keep them out. None
-// may have more than are left then: at most half of what others leave. So who wants less gets it longer. Safe for
-// concurrent use.
+// Admission bounds the bytes of requests. A quarter of them is for small ones alone: large ones cannot keep them out. Who
+// has some may take only as many more as are left then: at most half of what others leave. Safe for concurrent use.
 type Admission struct {
 	max, maxLarge, share int64
 	all, large           atomic.Int64
@@ -29,14 +28,22 @@ func (a *Admission) Held() int64 { return a.all.Load() }
 // Scarce returns how many bytes are to be freed for an eighth to be left, 0 or less if none.
 func (a *Admission) Scarce() int64 { return a.Held() - a.max/8*7 }
 
-// Admit adds n bytes of a request. held is what its sender has already. It returns false and adds nothing if that is too
-// much.
+// Admit adds n bytes of a request. held is what its sender has already: if it is 0, they need only fit. It returns false and
+// adds nothing if that is too much.
 func (a *Admission) Admit(n int64, small bool, held int64) bool {
+	if held == 0 {
+		return a.add(n, small, 0)
+	}
+	return a.add(n, small, held+n)
+}
+
+// add adds n bytes, unless fewer than some are left then.
+func (a *Admission) add(n int64, small bool, some int64) bool {
 	left := a.max - a.all.Add(n)
 	if !small {
 		left = min(left, a.maxLarge-a.large.Add(n))
 	}
-	if held+n <= left {
+	if left >= some {
 		return true
 	}
 	a.Free(n, small)
@@ -61,15 +68,15 @@ type Holder struct {
 func (h *Holder) Bytes() int64 { return h.bytes.Load() }
 
 // Set makes a holder hold n bytes, of which some are brief: they are held until its next turn. It has its own share. Beyond
-// that what is brief counts as small, and the rest as large. Set returns false and changes nothing if it would hold more of
-// either, and that is too much.
+// that what is brief counts as small, and the rest as large, and it may have no more than is left then: so who wants less is
+// admitted longer. Set returns false and changes nothing if it would hold more of either, and that is too much.
 func (a *Admission) Set(h *Holder, n, brief int64) bool {
 	hadSmall, hadLarge := a.parts(h.Bytes(), h.brief)
 	small, large := a.parts(n, brief)
-	if large > hadLarge && !a.Admit(large-hadLarge, false, hadLarge) {
+	if large > hadLarge && !a.add(large-hadLarge, false, large) {
 		return false
 	}
-	if small > hadSmall && !a.Admit(small-hadSmall, true, large+hadSmall) {
+	if small > hadSmall && !a.add(small-hadSmall, true, large+small) {
 		a.Free(max(large-hadLarge, 0), false)
 		return false
 	}

@@ -103,8 +103,8 @@ func isLate(since int64) bool { return since != 0 && monotime.Now()-since > int6
 func (s *session) updateUnsent() int {
 	n := s.conn.OutboundBuffered()
 	accepted := s.written - int64(n)
-	if n > 0 && s.gnetConn != nil { // a peer that reads slowly frees the kernel's buffer in large steps
-		accepted -= unacknowledged(s.gnetConn.Fd())
+	if n > 0 && s.peerConn != nil { // a peer that reads slowly frees the kernel's buffer in large steps
+		accepted -= unacknowledged(s.peerConn.Fd())
 		if s.tls != nil {
 			accepted -= s.tls.unsent()
 		}

@@ -135,7 +135,7 @@ func (s *session) endInline(q *netproto.Request) {
 	if err != nil {
 		s.refuse(q.Tag, s.pool, q.Envelope, err)
 	}
-	s.metrics.requests[q.Tag].Add(1)
+	s.countAnswer(q.Tag)
 	r.release()
 }
 

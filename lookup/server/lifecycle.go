@@ -207,6 +207,7 @@ func (s *Server) stop(why error) {
 		if s.acceptor != nil {
 			s.acceptor.tls.close()
 		}
+		s.closeHalfClosed()
 		s.cancel()
 		s.workers.stop()     // after the loops, which submit to them
 		s.renewals.stop()    // after the loops, too

@@ -28,6 +28,7 @@ type loopMetrics struct {
 	durations    histogram.Counts
 	hashes       histogram.Counts
 	failed, busy atomic.Int64                   // see api.Stat
+	afterFIN     atomic.Int64                   // likewise
 	requests     [netproto.NumTags]atomic.Int64 // answered
 
 	held atomic.Int64 // bytes that the loop's connections hold

@@ -82,6 +82,14 @@ func (s *session) writeReply(j *job) {
 		s.metrics.observeDurations(max(monotime.Now()-j.began, 0), 1)
 		s.metrics.observeHashes(j.q.NumHashes)
 	}
-	s.metrics.requests[j.tag].Add(1)
+	s.countAnswer(j.tag)
 	s.flush(flushAt)
+}
+
+// countAnswer counts a request whose reply is written. One that is written after the peer's FIN may have been given up.
+func (s *session) countAnswer(tag netproto.Tag) {
+	s.metrics.requests[tag].Add(1)
+	if s.halfClosed != nil {
+		s.metrics.afterFIN.Add(1)
+	}
 }

@@ -83,9 +83,11 @@ type Server struct {
 	memory    *lookup.MemoryAccount // of the keys of a store, and what is remembered of it
 
 	mu       sync.Mutex
-	sessions map[*session]gnet.Conn // open connections
+	sessions map[*session]peerConn // open connections
 	loops    map[gnet.EventLoop]*eventLoop
 	wakeFDs  []int // of the loops
+
+	halfClosed sync.WaitGroup // the goroutines of half-closed connections
 
 	sweeps      atomic.Int64   // calls of closeOverdue, see watch
 	evictionLog loglimit.Limit // of logEvictions
@@ -133,7 +135,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		memory:    cfg.Memory,
 		admission: newAdmission(cfg.Memory, cfg.Backend, limits.MaxConnections),
 		backend:   cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
-		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{}, peers: newPeerLog(cfg.Logger),
+		sessions: map[*session]peerConn{}, loops: map[gnet.EventLoop]*eventLoop{}, peers: newPeerLog(cfg.Logger),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.instance = newInstance(cfg.Version)

@@ -53,7 +53,8 @@ type session struct {
 	lookupsAnswered int64        // in this turn
 	earlierBegan    int64        // when the first of them began, if in an earlier turn; otherwise 0
 	peer            net.Addr     // for the log, may be nil
-	gnetConn        gnet.Conn    // nil in tests
+	peerConn        peerConn     // nil in tests
+	halfClosed      *halfClosed  // nil before the peer's FIN
 	tls             *tlsConn     // nil without TLS
 	closeErr        error        // why the connection is closed, if there is more than reason
 
@@ -74,6 +75,14 @@ type session struct {
 type replyWriter interface {
 	Write(b []byte) (int, error)
 	OutboundBuffered() int // bytes written that the kernel has not accepted yet
+}
+
+// peerConn is the part of gnet.Conn that the server uses of an open connection.
+type peerConn interface {
+	replyWriter
+	Fd() int
+	Wake(callback gnet.AsyncCallback) error
+	Close() error
 }
 
 // newSession returns the session of an accepted connection.

@@ -46,8 +46,9 @@ func (s *Server) statOf(p *pool) api.Stat {
 		st.Memory += m.held.Load()
 		st.Failed += m.failed.Load()
 		st.Busy += m.busy.Load()
+		st.AfterFIN += m.afterFIN.Load()
 	}
-	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.admission.Held()
+	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()
 	addCounts(st.Closed, s.closed[:], func(r int) string { return closeReason(r).String() })
 	addCounts(st.NotAllowed, s.notAllowed[:], tagName)
 	st.AuthFailures = s.authFailures.Load()

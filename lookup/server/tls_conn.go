@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // tlsConn is a connection of a tls:// listener. gnet has no TLS, so goroutines copy between the
@@ -53,6 +55,9 @@ func (c *tlsConn) copyIn() {
 	for err == nil {
 		err = c.moveIn(inner)
 		c.moving.Store(false)
+	}
+	if errors.Is(err, unix.ECONNRESET) { // nobody reads its replies
+		_ = c.inner.Close()
 	}
 	_ = c.inner.CloseWrite() // the session has the end after all bytes; it may have ended before
 	c.discard()
