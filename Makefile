@@ -66,8 +66,7 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build bin/hitline and bin/hitbench
-	@scripts/compile ./cmd/...
-	go build -buildvcs=$(VCS) -o bin/ ./cmd/...
+	scripts/compile -o bin/ -buildvcs=$(VCS) ./cmd/...
 
 .PHONY: rivals
 rivals: build ## Build the programs with llm-d's index, and with Dynamo's (DYNAMO), for hitbench compare --holders
