@@ -75,7 +75,7 @@ rivals: build ## Build the programs with llm-d's index, and with Dynamo's (DYNAM
 	$(if $(DYNAMO),cp bench/rivals/dynamo/target/release/hitbench-dynamo bin/)
 
 .PHONY: demo
-demo: build ## Start a server, replay a trace over TCP, check every answer
+demo: build ## Show a hit, why a lookup missed, a router's answer; replay a trace
 	@scripts/demo
 
 .PHONY: test
