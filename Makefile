@@ -158,9 +158,12 @@ packages: ## Build archives, deb, rpm, SBOMs and checksums into dist
 snapshot: ## Build everything of a release into dist; publish nothing
 	@for part in wheels chart image packages; do echo "== $$part"; $(MAKE) -s $$part ALL=1 || exit; done
 
-.PHONY: check-workflows check-api check-alerts check-chart check-image check-wheels check-packages check-snapshot
+.PHONY: check-workflows check-readme check-api check-alerts check-chart check-image check-wheels check-packages check-snapshot
 check-workflows: ## Check the workflows, and that what they call exists
 	@scripts/check-workflows
+
+check-readme: ## Run make demo and make test in a Debian with Go alone; needs root
+	@scripts/check-readme
 
 check-api: ## Compare the Go API with the last release; go install a tag
 	@scripts/check-api
@@ -187,7 +190,7 @@ check-snapshot: ## Build a release twice and compare the bytes
 
 .PHONY: check-release
 check-release: ## All checks of what a release publishes; minutes, needs root
-	@for check in workflows api alerts chart image wheels packages snapshot; do echo "== check-$$check"; $(MAKE) -s check-$$check || exit; done
+	@for check in workflows readme api alerts chart image wheels packages snapshot; do echo "== check-$$check"; $(MAKE) -s check-$$check || exit; done
 
 .PHONY: publish-image
 publish-image: ## Push dist/image of a release to ghcr.io; needs docker login
