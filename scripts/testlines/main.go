@@ -19,7 +19,7 @@ import (
 
 const (
 	module  = "github.com/hitline/hitline/"
-	silence = 7 * time.Second // after it a line says what is tested now
+	silence = 5 * time.Second // after it a line says what is tested now
 )
 
 func main() {
