@@ -186,26 +186,26 @@ func TestSaysWhatIsNotThere(t *testing.T) {
 			require.NoError(t, os.Symlink(path, filepath.Join(c.folder, "bin", tool)))
 		}
 	}
-	run := func() (string, int) {
-		return c.call([]string{"CI=", "PATH=" + filepath.Join(c.folder, "bin")}, "scripts/test", "tests")
+	run := func(step string) (string, int) {
+		return c.call([]string{"CI=", "PATH=" + filepath.Join(c.folder, "bin")}, "scripts/test", step)
 	}
 	link("bash", "dirname", "tr", "sort", "paste")
-	out, code := run()
+	out, code := run("tests")
 	assert.Equal(t, "scripts/test: there is no grep: install it", out)
 	assert.Equal(t, 1, code)
 	link("grep", "sed")
 	c.write("bin/go", "#!/usr/bin/env bash\n")
 	const libraries = "libibverbs.so.1 libnuma.so.1 libcurl.so.4"
-	for _, m := range []struct{ tool, libraries, lacks string }{
-		{"", libraries, "python rdma redis"},
-		{"", libraries + " libmlx5.so.1", "python redis"},
-		{"redis-server", libraries, "python rdma"},
+	for _, m := range []struct{ step, tool, libraries, lacks string }{
+		{"tests", "", libraries, "python rdma redis"},
+		{"tests", "", libraries + " libmlx5.so.1", "python redis"},
+		{"soak", "redis-server", libraries, "python rdma"},
 	} {
 		if m.tool != "" {
 			c.write("bin/"+m.tool, "#!/usr/bin/env bash\n")
 		}
 		c.write("bin/ldconfig", "#!/usr/bin/env bash\necho "+m.libraries+"\n")
-		out, code = run()
+		out, code = run(m.step)
 		assert.Contains(t, out, "Not on this machine: "+m.lacks+". Tests that need them are skipped")
 		assert.Zero(t, code, "%s", out)
 	}
