@@ -63,6 +63,8 @@ DYNAMO ?= $(shell command -v cargo)
 .PHONY: help
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
+	@echo 'The first time all is compiled. On two cores build, demo and wheels then take a'
+	@echo 'minute or two, and test about four.'
 
 .PHONY: build
 build: ## Build bin/hitline and bin/hitbench
@@ -75,7 +77,7 @@ rivals: build ## Build the programs with llm-d's index, and with Dynamo's (DYNAM
 	$(if $(DYNAMO),cp bench/rivals/dynamo/target/release/hitbench-dynamo bin/)
 
 .PHONY: demo
-demo: build ## Show a hit, why a lookup missed, a router's answer; replay a trace
+demo: build ## Show a hit, a miss and why, a router's answer; replay a trace
 	@scripts/demo
 
 .PHONY: test
