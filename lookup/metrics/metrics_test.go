@@ -50,14 +50,14 @@ var (
 		"index_bytes gauge", "index_entries gauge", "index_max_bytes gauge", "index_max_entries gauge", "stores_refused_total counter",
 	}
 	namesOfBackend = []string{
-		"backend_errors_total counter", "backend_rejected_total counter", "backend_rounds_total counter", "backend_keys_total counter", "renewed_keys_total counter", "remembered_lookups_total counter", "backend_state gauge", "backend_timeouts_total counter",
+		"backend_errors_total counter", "backend_rejected_total counter", "backend_rounds_total counter", "backend_keys_total counter", "renewed_keys_total counter", "renewals_dropped_total counter", "remembered_lookups_total counter", "backend_state gauge", "backend_timeouts_total counter",
 		"backend_call_duration_seconds histogram",
 	}
 	namesOfServer = []string{
 		"pools gauge", "memory_bytes gauge", "max_memory_bytes gauge", "memory_refused_total counter",
 		"accept_errors_total counter", "auth_failures_total counter", "requests_not_allowed_total counter", "connections gauge", "connections_closed_total counter",
 		"lookup_duration_seconds histogram", "lookup_hashes histogram", "max_connections gauge",
-		"ready gauge", "requests_busy_total counter", "requests_failed_total counter", "requests_total counter", "start_time_seconds gauge",
+		"ready gauge", "replies_after_fin_total counter", "requests_busy_total counter", "requests_failed_total counter", "requests_total counter", "start_time_seconds gauge",
 	}
 )
 

@@ -77,7 +77,7 @@ type Server struct {
 	ctx       context.Context // of jobs; ends when the server stops
 	cancel    context.CancelFunc
 	workers   workerPools
-	renewals  renewals
+	renewer   *lookup.Renewer      // nil over the memory index
 	admission *admission.Admission // of what connections hold
 	peers     *peerLog
 	memory    *lookup.MemoryAccount // of the keys of a store, and what is remembered of it

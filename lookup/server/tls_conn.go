@@ -61,6 +61,9 @@ func (c *tlsConn) copyIn() {
 	}
 	_ = c.inner.CloseWrite() // the session has the end after all bytes; it may have ended before
 	c.discard()
+	if c.raw.Read(func(fd uintptr) bool { return isBroken(int(fd)) }) == nil { // a reset after its end
+		_ = c.inner.Close()
+	}
 }
 
 // maxInPair is how many bytes may be in the pair when more are written. A further readBuffer of

@@ -31,6 +31,11 @@ type Checkpoint struct {
 	copies      copies
 }
 
+// NewCheckpoint returns that of a source that has applied no batch: a Follower begins anew there, and clears its Holder.
+func NewCheckpoint(name string, exactCopies bool) *Checkpoint {
+	return &Checkpoint{Name: name, ExactCopies: exactCopies, AnyNext: true, Rank: -1}
+}
+
 // checkpoint returns the state of t. The maps are copied: at most about 100 ms for maxCopied blocks twice.
 func (t *tracker) checkpoint(name string) *Checkpoint {
 	t.countDropped()

@@ -221,7 +221,6 @@ func wrongBodies() map[string]string {
 		"/predict bad_tokens":       `{"model": "llama", "instance_id": "p", "token_ids": [2147483648]}`,
 		"/predict no_model":         `{"model": "qwen", "instance_id": "p", "token_ids": [1]}`,
 		"/predict no_hashing":       `{"model": "plain", "instance_id": "p", "token_ids": [1]}`,
-		"/predict hashes_differ":    `{"model": "differ", "instance_id": "p", "token_ids": [1]}`,
 		"/predict other_block_size": `{"model": "plain", "instance_id": "p", "seq_hashes": [1], "block_size": 4}`,
 		"/predict too_many":         `{"model": "crowded", "instance_id": "second", "seq_hashes": [1]}`,
 		"/predict full":             `{"model": "full", "instance_id": "p", "seq_hashes": [1, 2, 3]}`,

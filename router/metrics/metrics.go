@@ -49,6 +49,8 @@ var modelMetrics = []metric[model]{
 	ofModel("holders", "Ranks of engines that are known.", func(st *model) float64 { return float64(len(st.Holders)) }),
 	ofModel("stale_holders", "Holders that count for nothing but what is predicted: events may be missing, or they have no source.",
 		func(st *model) float64 { return float64(st.NumStale()) }),
+	ofModel("hashes_differ", "1 if live sources hash otherwise than the model's hash says, and none is known to hash so.",
+		func(st *model) float64 { return boolValue(st.HashesDiffer) }),
 	ofModel("blocks", "Different block hashes that holders have.", func(st *model) float64 { return float64(st.Blocks) }),
 	ofModel("entries", "Blocks of each holder and tier, predicted ones included.", func(st *model) float64 { return float64(st.Entries) }),
 	ofModel("sets", "Different sets of holders that have a block.", func(st *model) float64 { return float64(st.Sets) }),

@@ -23,7 +23,7 @@ func TestCollector(t *testing.T) {
 		Models: func() []router.ModelStatus {
 			return []router.ModelStatus{{
 				ModelKey: router.ModelKey{Tenant: "t", Name: "m"}, Stats: fleet.Stats{Holders: 3, Blocks: 4, Entries: 5, Sets: 6, Bytes: 7, MaxBytes: 8},
-				Holders: []fleet.HolderStatus{{Stale: true}, {}, {}},
+				Holders: []fleet.HolderStatus{{Stale: true}, {}, {}}, HashesDiffer: true,
 			}}
 		},
 		Sources: func() []router.SourceStatus {
@@ -50,6 +50,7 @@ func TestCollector(t *testing.T) {
 const want = `blocks{model="m",tenant="t"} 4
 bytes{model="m",tenant="t"} 7
 entries{model="m",tenant="t"} 5
+hashes_differ{model="m",tenant="t"} 1
 holders{model="m",tenant="t"} 3
 max_bytes{model="m",tenant="t"} 8
 sets{model="m",tenant="t"} 6

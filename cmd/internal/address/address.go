@@ -73,7 +73,7 @@ func checkHost(text, host string) (string, error) {
 	}
 	switch {
 	case host == "" || host == "*":
-		return "", fmt.Errorf("%q has no host; for all interfaces write 0.0.0.0 or [::]", text)
+		return "", fmt.Errorf("%q has no host; for all interfaces write 0.0.0.0, or [::] for IPv6, too", text)
 	case strings.Contains(host, ":"):
 		return "", fmt.Errorf("%q: %q is not an IPv6 address", text, host)
 	case strings.Trim(host, "0123456789.") == "":
