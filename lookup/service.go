@@ -105,6 +105,12 @@ func (s *Service) useMemory(memory index.Config) error {
 	return nil
 }
 
+// Places returns the places of each group: a place is a group on one rank. The caller must not modify them.
+func (s *Service) Places() [][]int { return s.places }
+
+// Place returns the place of a group rank. It fails with ErrGroupRank.
+func (s *Service) Place(at coordinator.GroupRank) (int, error) { return s.ranks.place(at) }
+
 // LookupPrompt is Lookup for a prompt of any number of tokens. Up to vLLM 0.26.0,
 // whose lookups are about multiples of the scheduler block size, it rounds numTokens
 // down to one first, as vLLM's scheduler does; from 0.27.0 on the lookup itself rounds.

@@ -29,6 +29,7 @@ func (s *session) holdSubmitted(bytes int) {
 func (j *job) copiedBytes() int {
 	p := &j.q.Prompt
 	n := jobBytes + len(j.q.Envelope) + len(j.q.Echo) + len(j.q.Description) + len(p.Ranks) + len(p.States)
+	n += j.ask.Bytes()
 	if j.copied != nil {
 		n += cap(j.copied.B)
 	}

@@ -128,6 +128,7 @@ func (s *Server) serve(ctx context.Context) error {
 	if s.backend != nil {
 		s.renewer = lookup.StartRenewer(s.backend, s.memory)
 	}
+	s.accounts.start()
 	s.acceptor = startAcceptor(s, s.engine, listeners)
 	return nil
 }
@@ -214,6 +215,7 @@ func (s *Server) stop(why error) {
 		if s.renewer != nil {
 			s.renewer.Stop() // after the loops, too
 		}
+		s.accounts.stop()
 		s.closeWakeSockets() // after the workers, which write to them
 		s.err = why
 		close(s.done)

@@ -211,27 +211,27 @@ func TestRemoteTimeout(t *testing.T) {
 // TestRemoteMaxBytes fills RemoteConfig.MaxBytes with a request that waits for the store, and one that has not
 // arrived whole.
 func TestRemoteMaxBytes(t *testing.T) {
-	here, others := oneBlock("here"), lookuptest.Chain("a", 100, 32)
+	here, others := oneBlock("here"), lookuptest.Chain("a", 400, 32)
 	store, gate := holdOthers(t, here)
 	cfg := patient
-	cfg.MaxBytes = 20_000
-	server := startRemote(t, store, cfg, Limits{MaxMemory: 160_000})
+	cfg.MaxBytes = 60_000
+	server := startRemote(t, store, cfg, Limits{MaxMemory: 480_000})
 	half, waits, p := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := lookupOf("", others)
 	half.Send(t, msg[:len(msg)-3])
-	lookuptest.Eventually(t, "half is there", func() bool { return server.heldBytes() > 3000 })
+	lookuptest.Eventually(t, "half is there", func() bool { return server.heldBytes() > 12_000 })
 	waits.Send(t, msg)
-	lookuptest.Eventually(t, "it waits for the store", func() bool { return gate.Held.Load() == 1 && server.heldBytes() > 7000 })
+	lookuptest.Eventually(t, "it waits for the store", func() bool { return gate.Held.Load() == 1 && server.heldBytes() > 28_000 })
 	p.Send(t, msg, storeOf("", netproto.TagStore, others), lookupOf("", here))
 	p.Expect(t, "00", "00", hitText(1))
 	require.EqualValues(t, 2, server.Stat().Busy)
 	close(gate.Open)
 	waits.Expect(t, hitText(0))
-	lookuptest.Eventually(t, "half is left", func() bool { return server.heldBytes() < 4000 })
+	lookuptest.Eventually(t, "half is left", func() bool { return server.heldBytes() < 20_000 })
 	half.Send(t, msg[len(msg)-3:])
 	half.Expect(t, hitText(0))
 	half.Send(t, msg[:len(msg)-3])
-	lookuptest.Eventually(t, "again", func() bool { return server.heldBytes() > 3000 })
+	lookuptest.Eventually(t, "again", func() bool { return server.heldBytes() > 12_000 })
 	require.NoError(t, half.Close())
 	lookuptest.Eventually(t, "a lost connection leaves nothing", func() bool { return server.heldBytes() < 3000 })
 }

@@ -357,7 +357,9 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 			p = p[n:]
 		}
 	}
-	round()
+	for range 500 { // nobody accounts for them, so all later ones are dropped
+		round()
+	}
 	require.Equal(t, uint32(96000), binary.BigEndian.Uint32(got.last[len(got.last)-4:]))
 	require.Zero(t, testing.AllocsPerRun(200, round))
 	hashes := coordinator.NewHashes(keys, 32)

@@ -120,7 +120,7 @@ func drive(t *testing.T, server *Server) *driven {
 	d.session = openSession(server, &d.got)
 	fds, err := socketPair()
 	require.NoError(t, err)
-	d.wakeSocket, d.loop = fds[0], &eventLoop{wakeFD: fds[1]}
+	d.wakeSocket, d.loop = fds[0], &eventLoop{wakeFD: fds[1], recorder: server.accounts.NewRecorder()}
 	t.Cleanup(func() {
 		d.close()
 		require.NoError(t, errors.Join(unix.Close(fds[0]), unix.Close(fds[1])))

@@ -27,8 +27,9 @@ const (
 	// canaries send the same prompt every few seconds. maxOpen is how long a request stays open.
 	askGap  = 4 * time.Second
 	maxOpen = 10 * time.Minute
-	// maxOpenRequests bounds the open requests of a pool.
+	// maxOpenRequests bounds the open requests of a pool, each of which takes about requestBytes.
 	maxOpenRequests = 1 << 10
+	requestBytes    = 512
 	// savingTime is how long after a request was closed its engine may take to save what it has computed.
 	savingTime = 30 * time.Second
 	// markEvery is how often the blocks of a request are marked that asks the same again and again.
@@ -44,6 +45,7 @@ type Account struct {
 	now     int64  // when the last event was; no two events are at the same time
 	numbers uint64 // of requests
 	open    openRequests
+	room    room // of open requests
 	table   *table
 	emptied int64 // when the store was last emptied, 0 for never
 	suspect int64 // when it may have been, as another process may answer
@@ -62,7 +64,8 @@ type Account struct {
 
 // newAccount returns an account whose table takes at most maxBytes, as far as reserve allows.
 func newAccount(pool Pool, maxBytes int, now int64, reserve func(bytes int) bool) *Account {
-	return &Account{pool: pool, reserve: reserve, open: newOpenRequests(), table: newTable(maxBytes), askers: newAskers(), now: now, began: now}
+	return &Account{pool: pool, reserve: reserve, open: newOpenRequests(), room: room{reserve: reserve, each: requestBytes, max: maxOpenRequests},
+		table: newTable(maxBytes), askers: newAskers(reserve), now: now, began: now}
 }
 
 // advance returns the time of the next event: at, unless that is not behind the event before.
@@ -100,8 +103,8 @@ func (a *Account) asked(r *Ask, now int64) {
 		req = nil
 	}
 	if req == nil {
-		if a.open.len() == maxOpenRequests {
-			a.closeRequest(a.open.oldest())
+		if oldest := a.open.oldest(); oldest != nil && !a.room.fits(a.open.len()+1) {
+			a.closeRequest(oldest)
 		}
 		a.numbers++
 		req = a.open.add(key, a.numbers, now)
@@ -169,7 +172,7 @@ func (a *Account) close() (bytes int) {
 	for req := a.open.oldest(); req != nil; req = a.open.oldest() {
 		a.closeRequest(req)
 	}
-	bytes = a.table.bytes()
+	bytes = a.table.bytes() + a.room.bytes() + a.askers.firsts.room.bytes()
 	a.table = newTable(0)
 	return bytes
 }

@@ -2,6 +2,8 @@ package tokens
 
 import (
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -27,7 +29,7 @@ func newBench(t testing.TB, stores bool, maxBytes int) *bench {
 
 // ask asks for a prompt of whole blocks, of which the first found are in the pool.
 func (b *bench) ask(asker string, ids []uint64, found int) {
-	r := b.recorder.Begin(b.account, asker, Prompt{NumTokens: int64(4 * len(ids)), NumHashes: len(ids)})
+	r := b.account.NewAsk(asker, Prompt{NumTokens: int64(4 * len(ids)), NumHashes: len(ids)})
 	r.AddHashes(hashesOf(ids), 32)
 	r.Answered, r.Hit, r.Found, r.Whole = true, int64(4*found), found, found
 	b.recorder.Record(r, b.now)
@@ -35,7 +37,7 @@ func (b *bench) ask(asker string, ids []uint64, found int) {
 }
 
 func (b *bench) store(ids []uint64) {
-	r := b.recorder.BeginChange(b.account, 0, len(ids), false)
+	r := b.account.NewChange(0, len(ids), false)
 	r.AddHashes(hashesOf(ids), 32)
 	b.recorder.Record(r, b.now)
 	b.recorder.drain(nil)
@@ -195,9 +197,11 @@ func TestFirstBlocks(t *testing.T) {
 // Forty-eight hours at a thousand new blocks a second: the table stays bounded, and the errors of the last hour are those of
 // the first.
 func TestTwoDays(t *testing.T) {
-	hours := 48
-	if testing.Short() {
-		hours = 2
+	hours := 2
+	if text := os.Getenv("HITLINE_TEST_HOURS"); text != "" {
+		var err error
+		hours, err = strconv.Atoi(text)
+		require.NoError(t, err)
 	}
 	b := newBench(t, false, DefaultMaxBytes)
 	pool := newLRU(200_000) // remembers some minutes

@@ -10,8 +10,8 @@ import (
 // Config configures Accounts.
 type Config struct {
 	// MaxBytes bounds the memory of what was asked of one pool. 0 means DefaultMaxBytes, a negative number that nothing is
-	// accounted for.
-	MaxBytes int
+	// accounted for. MaxTotalBytes bounds that of all pools; 0 means DefaultMaxTotalBytes.
+	MaxBytes, MaxTotalBytes int
 	// Reserve asks for memory and Free gives it back. While Reserve refuses, tables do not grow. nil: there is no other bound.
 	Reserve func(bytes int64) bool
 	Free    func(bytes int64)
@@ -22,9 +22,9 @@ type Config struct {
 }
 
 const (
-	// DefaultMaxBytes is the memory of what was asked of one pool, MaxTotalBytes that of all pools of a server.
-	DefaultMaxBytes = 4 << 20
-	MaxTotalBytes   = 64 << 20
+	// DefaultMaxBytes is the memory of what was asked of one pool, DefaultMaxTotalBytes that of all pools of a server.
+	DefaultMaxBytes      = 4 << 20
+	DefaultMaxTotalBytes = 64 << 20
 )
 
 // Accounts are those of the pools of a server. One goroutine, which Run is, accounts for what the recorders of event loops
@@ -49,6 +49,9 @@ func NewAccounts(cfg Config) *Accounts {
 	}
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = DefaultMaxBytes
+	}
+	if cfg.MaxTotalBytes == 0 {
+		cfg.MaxTotalBytes = DefaultMaxTotalBytes
 	}
 	return &Accounts{cfg: cfg, wake: make(chan struct{}, 1), accounts: map[*Account]struct{}{}}
 }
@@ -89,7 +92,7 @@ func (s *Accounts) Close(a *Account) {
 
 // reserve reserves memory for a table.
 func (s *Accounts) reserve(bytes int) bool {
-	if s.bytes.Add(int64(bytes)) > MaxTotalBytes || s.cfg.Reserve != nil && !s.cfg.Reserve(int64(bytes)) {
+	if s.bytes.Add(int64(bytes)) > int64(s.cfg.MaxTotalBytes) || s.cfg.Reserve != nil && !s.cfg.Reserve(int64(bytes)) {
 		s.bytes.Add(-int64(bytes))
 		return false
 	}
@@ -185,9 +188,9 @@ func (s *Accounts) closeAll() {
 	}
 }
 
-// recorded wakes Run if it sleeps, or if much was recorded. n is how many records were there before.
-func (s *Accounts) recorded(n int) {
-	if n == maxRecorded/4 || n == 0 && s.idle.Load() {
+// recorded wakes Run if it sleeps, or if much was recorded: the bytes of a recorder have grown from before to after.
+func (s *Accounts) recorded(before, after int) {
+	if before < wakeRecorded && after >= wakeRecorded || before == 0 && s.idle.Load() {
 		select {
 		case s.wake <- struct{}{}:
 		default:

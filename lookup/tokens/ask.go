@@ -3,7 +3,7 @@ package tokens
 import "encoding/binary"
 
 // Ask is one lookup: its numbers, its result, and fingerprints of at most maxSamples of its blocks. It belongs to whoever
-// got it from Recorder.Begin, until Record or Drop gives it back. Not safe for concurrent use.
+// got it from NewAsk, until Record or Drop gives it back. Not safe for concurrent use.
 type Ask struct {
 	Prompt
 	// Refused is set if the lookup was refused before all of its hashes were read: they teach nothing.

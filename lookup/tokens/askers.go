@@ -9,7 +9,8 @@ const (
 	// maxAskers is how many askers of a pool are told by name. The others are summed up.
 	maxAskers = 64
 	// maxFirstBlocks is how many first blocks of prompts are remembered, to tell who asked for them.
-	maxFirstBlocks = 1 << 12
+	maxFirstBlocks  = 1 << 12
+	firstBlockBytes = 256
 	// Shares of first blocks are of the last hour, and absent if an asker has begun fewer prompts at their first token.
 	firstBlockTime  = time.Hour
 	minFirstBlocks  = 20
@@ -34,8 +35,9 @@ type asker struct {
 	parts [firstBlockParts]struct{ part, prompts, shared int64 }
 }
 
-func newAskers() askers {
-	return askers{byName: map[string]*asker{}, firsts: firstBlocks{byFingerprint: map[uint64]*list.Element{}, order: list.New()}}
+func newAskers(reserve func(bytes int) bool) askers {
+	firsts := firstBlocks{byFingerprint: map[uint64]*list.Element{}, order: list.New(), room: room{reserve: reserve, each: firstBlockBytes, max: maxFirstBlocks}}
+	return askers{byName: map[string]*asker{}, firsts: firsts}
 }
 
 // get returns the asker of a name. If there are too many the one with the fewest requests becomes one of the rest.
@@ -111,6 +113,7 @@ func (s *askers) sharedFirstBlocks(a *asker, now int64) (share float64, ok bool)
 type firstBlocks struct {
 	byFingerprint map[uint64]*list.Element // of *firstBlock
 	order         *list.List               // the latest first
+	room          room
 }
 
 type firstBlock struct {
@@ -127,7 +130,7 @@ func (f *firstBlocks) ask(fingerprint uint64, asker string) (shared bool) {
 		b.shared = b.shared || b.asker != asker
 		return b.shared
 	}
-	if f.order.Len() == maxFirstBlocks {
+	if f.order.Len() > 0 && !f.room.fits(f.order.Len()+1) {
 		oldest := f.order.Remove(f.order.Back()).(*firstBlock)
 		delete(f.byFingerprint, oldest.fingerprint)
 	}

@@ -6,13 +6,6 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// NewAsk returns an ask of a lookup that no load follows, for Explain. The caller adds its hashes and sets its result.
-func (a *Account) NewAsk(p Prompt) *Ask {
-	r := &Ask{account: a, Prompt: p, EndBlock: -1}
-	r.begin(int((p.bounds(&a.pool).blocks - p.Start) / a.pool.HashBlock))
-	return r
-}
-
 // Explain returns where the tokens of an ask would be counted if it were a new request. It changes nothing.
 func (s *Accounts) Explain(r *Ask) api.LostTokens {
 	s.Flush()

@@ -69,7 +69,7 @@ func (a *Account) stored(r *Ask, now int64) {
 		if e.flags&staleFlag != 0 {
 			e.stored, e.flags = 0, e.flags&^staleFlag
 		}
-		e.stored |= placeBit(r.place)
+		e.stored |= PlaceBit(r.place)
 		if a.pool.isWhole(e.stored) {
 			e.whole, e.missedBy, e.flags = now, 0, storedFlag
 		}
@@ -81,13 +81,13 @@ func (a *Account) removed(r *Ask) {
 	for _, s := range a.trackedSamples(r) {
 		if e := a.table.get(s.fingerprint); e != nil {
 			e.flags |= removedFlag
-			e.stored &^= placeBit(r.place)
+			e.stored &^= PlaceBit(r.place)
 		}
 	}
 }
 
-// placeBit returns the bit of a place, 0 for one that has none.
-func placeBit(place int) uint64 {
+// PlaceBit returns the bit of a place, 0 for one that has none.
+func PlaceBit(place int) uint64 {
 	if place >= 64 {
 		return 0
 	}

@@ -235,7 +235,7 @@ func TestAgainstTheModel(t *testing.T) {
 				delete(stored, id)
 				m.closeDue(now)
 				m.block(id).removed = append(m.block(id).removed, now)
-				r := rec.BeginChange(a, 0, 1, true)
+				r := a.NewChange(0, 1, true)
 				r.AddHashes(hashesOf([]uint64{id}), 32)
 				rec.Record(r, now)
 			case op < 4: // the store evicts silently
@@ -255,7 +255,7 @@ func TestAgainstTheModel(t *testing.T) {
 					}
 					hit := pool.Reachable(p, found)
 					m.ask(now, asker, p, ids, answered, read, found, hit)
-					r := rec.Begin(a, asker, p)
+					r := a.NewAsk(asker, p)
 					r.AddHashes(hashesOf(ids[start:]), 32)
 					r.Answered, r.Hit, r.Found, r.Whole = answered, hit, found, found
 					r.Refused = !read
@@ -274,7 +274,7 @@ func TestAgainstTheModel(t *testing.T) {
 							}
 							for place := range 3 {
 								if pool.FullPlaces>>place&1 == 1 {
-									r := rec.BeginChange(a, place, len(ids), false)
+									r := a.NewChange(place, len(ids), false)
 									r.AddHashes(hashesOf(ids), 32)
 									rec.Record(r, now)
 								}

@@ -5,20 +5,25 @@ import (
 	"sync/atomic"
 )
 
-// Recorder hands asks from one event loop to the goroutine that accounts for them. Begin, Record and Drop belong to that
-// loop: it waits for nobody but for the moment in which the goroutine takes what was recorded.
+// Recorder hands asks from one event loop to the goroutine that accounts for them. It waits for nobody but for the moment in
+// which the goroutine takes what was recorded. Safe for concurrent use.
 type Recorder struct {
 	accounts *Accounts
-	spare    []*Ask // of the loop alone
 
 	mu       sync.Mutex
 	recorded []*Ask
-	returned []*Ask
-	lost     atomic.Int64 // asks that came while maxRecorded were on their way
+	bytes    int          // of these
+	lost     atomic.Int64 // asks that came while maxRecorded bytes were on their way
 }
 
-// maxRecorded is how many asks of one event loop are on their way at a time, and how many it keeps to be used again.
-const maxRecorded = 1 << 10
+// maxRecorded is how many bytes of asks of one event loop are on their way at a time. From wakeRecorded on Run is woken.
+const (
+	maxRecorded  = 1 << 20
+	wakeRecorded = maxRecorded / 4
+)
+
+// spare has asks that are used again.
+var spare = sync.Pool{New: func() any { return new(Ask) }}
 
 // recordKind is what a record tells.
 type recordKind uint8
@@ -29,82 +34,80 @@ const (
 	recordRemoved                   // blocks were evicted by request
 )
 
-// Begin returns an ask of a lookup, nil if there is no account.
-func (r *Recorder) Begin(account *Account, asker string, p Prompt) *Ask {
-	if account == nil {
+// NewAsk returns an ask of a lookup, nil if there is no account.
+func (a *Account) NewAsk(asker string, p Prompt) *Ask {
+	if a == nil {
 		return nil
 	}
-	a := r.get(account)
-	a.kind, a.asker, a.Prompt, a.EndBlock = recordAsk, asker, p, -1
-	a.begin(int((p.bounds(&account.pool).blocks - p.Start) / account.pool.HashBlock))
-	return a
+	r := newAsk(a)
+	r.kind, r.asker, r.Prompt, r.EndBlock = recordAsk, asker, p, -1
+	r.begin(int((p.bounds(&a.pool).blocks - p.Start) / a.pool.HashBlock))
+	return r
 }
 
-// BeginChange returns a record of a store or, with removed, an evict of n blocks at a place of the memory index, nil if
-// there is no account.
-func (r *Recorder) BeginChange(account *Account, place, n int, removed bool) *Ask {
-	if account == nil {
+// NewChange returns a record of a store or, with removed, an evict of n blocks at a place of the memory index, nil if there is
+// no account.
+func (a *Account) NewChange(place, n int, removed bool) *Ask {
+	if a == nil {
 		return nil
 	}
-	a := r.get(account)
-	if a.kind = recordStored; removed {
-		a.kind = recordRemoved
+	r := newAsk(a)
+	if r.kind = recordStored; removed {
+		r.kind = recordRemoved
 	}
-	a.place = place
-	a.begin(n)
-	return a
+	r.place = place
+	r.begin(n)
+	return r
 }
 
-func (r *Recorder) get(account *Account) *Ask {
-	if len(r.spare) == 0 {
-		r.mu.Lock()
-		r.spare, r.returned = r.returned, r.spare
-		r.mu.Unlock()
-	}
-	n := len(r.spare)
-	if n == 0 {
-		return &Ask{account: account}
-	}
-	a := r.spare[n-1]
-	r.spare = r.spare[:n-1]
+func newAsk(account *Account) *Ask {
+	a := spare.Get().(*Ask)
 	*a = Ask{account: account, samples: a.samples[:0]}
 	return a
+}
+
+// Bytes returns about what the ask takes. That of nil is 0.
+func (a *Ask) Bytes() int {
+	if a == nil {
+		return 0
+	}
+	return 16*cap(a.samples) + 256
 }
 
 // Record gives an ask to its account. at is when it ended, in monotime.
 func (r *Recorder) Record(a *Ask, at int64) {
 	a.at, a.Refused = at, a.Refused || a.added < a.NumHashes
 	r.mu.Lock()
-	n := len(r.recorded)
-	if n < maxRecorded {
+	before, n := r.bytes, a.Bytes()
+	fits := before+n <= maxRecorded
+	if fits {
 		r.recorded = append(r.recorded, a)
+		r.bytes += n
 	}
 	r.mu.Unlock()
-	if n == maxRecorded {
+	if !fits {
 		r.lost.Add(1)
-		r.Drop(a)
+		a.Drop()
 	}
-	r.accounts.recorded(n)
+	r.accounts.recorded(before, before+n)
 }
 
 // Drop gives back an ask that counts nowhere. nil is allowed.
-func (r *Recorder) Drop(a *Ask) {
-	if a != nil && len(r.spare) < maxRecorded {
-		r.spare = append(r.spare, a)
+func (a *Ask) Drop() {
+	if a != nil {
+		spare.Put(a)
 	}
 }
 
 // drain accounts for what was recorded. It returns batch, which it has used.
 func (r *Recorder) drain(batch []*Ask) []*Ask {
 	r.mu.Lock()
-	batch, r.recorded = r.recorded, batch[:0]
+	batch, r.recorded, r.bytes = r.recorded, batch[:0], 0
 	r.mu.Unlock()
-	for _, a := range batch {
+	for i, a := range batch {
 		a.account.apply(a)
+		a.Drop()
+		batch[i] = nil
 	}
-	r.mu.Lock()
-	r.returned = append(r.returned, batch[:min(len(batch), maxRecorded-len(r.returned))]...)
-	r.mu.Unlock()
-	clear(batch)
 	return batch
 }

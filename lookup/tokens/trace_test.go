@@ -6,10 +6,13 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"os"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -39,8 +42,27 @@ func (l *lru) touch(ids []uint64) {
 	}
 }
 
+// loadTrace returns the blocks of the prompts of a trace, each of which is split into some. HITLINE_TEST_TRACE may name one, in
+// lines of JSON with hash_ids. Otherwise it is made up: conversations that go on, most of which begin with the same block.
 func loadTrace(t testing.TB, split int) (requests [][]uint64) {
-	f, err := os.Open("/work/shared/traces/conversation_trace.jsonl")
+	for _, of := range blocksOfTrace(t) {
+		var ids []uint64
+		for _, id := range of {
+			for k := range split {
+				ids = append(ids, id*uint64(split)+uint64(k))
+			}
+		}
+		requests = append(requests, ids)
+	}
+	return requests
+}
+
+func blocksOfTrace(t testing.TB) (requests [][]uint64) {
+	path := os.Getenv("HITLINE_TEST_TRACE")
+	if path == "" {
+		return madeUpTrace(6_000)
+	}
+	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
 	s := bufio.NewScanner(f)
@@ -50,13 +72,32 @@ func loadTrace(t testing.TB, split int) (requests [][]uint64) {
 			HashIDs []uint64 `json:"hash_ids"`
 		}
 		require.NoError(t, json.Unmarshal(s.Bytes(), &r))
+		requests = append(requests, r.HashIDs)
+	}
+	return requests
+}
+
+func madeUpTrace(n int) (requests [][]uint64) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	next := uint64(1)
+	var open [][]uint64
+	for range n {
 		var ids []uint64
-		for _, id := range r.HashIDs {
-			for k := range split {
-				ids = append(ids, id*uint64(split)+uint64(k))
-			}
+		if len(open) > 0 && rng.IntN(2) == 0 {
+			at := rng.IntN(len(open))
+			ids, open = open[at], append(open[:at:at], open[at+1:]...)
+		} else if rng.IntN(4) > 0 {
+			ids = []uint64{0}
 		}
-		requests = append(requests, ids)
+		ids = ids[:len(ids):len(ids)]
+		for range 1 + int(rng.ExpFloat64()*12) {
+			ids = append(ids, next)
+			next++
+		}
+		requests, open = append(requests, ids), append(open, ids)
+		if len(open) > 2_000 {
+			open = open[1:]
+		}
 	}
 	return requests
 }
@@ -73,58 +114,91 @@ func hashesOf(ids []uint64) []byte {
 	return b
 }
 
+// The places of a trace's tokens beside those that an exact memory gives, while all blocks fit and while few do, and the hit
+// shares of pools of other sizes beside those of these pools.
 func TestTrace(t *testing.T) {
+	sizes := []int{500, 2_000, 8_000, 32_000}
 	for _, split := range []int{1, 8} {
 		requests := loadTrace(t, split)
-		for _, capacity := range []int{1000, 10000, 30000, 100000} {
-			for _, mem := range []int{64 << 20, 16 << 20, 4 << 20, 1 << 20} {
-				pool := newLRU(capacity * split)
-				hb := int64(512 / split)
-				a := newAccount(Pool{HashBlock: hb, SchedulerBlock: hb, Keys: func(int64) int64 { return 0 }, Reachable: func(p Prompt, blocks int) int64 {
-					return min(int64(blocks)*hb, p.NumTokens-p.NumTokens%hb)
-				}}, mem, 1, func(int) bool { return true })
-				rec := &Recorder{accounts: &Accounts{}}
-				asker := "a"
-				asked := map[uint64]bool{}
-				var want Counts
-				now := int64(1)
-				for _, ids := range requests {
-					now += int64(time.Second)
-					hit := 0
-					for hit < len(ids) && pool.has(ids[hit]) {
-						hit++
-					}
-					known := hit
-					for i := range ids {
-						if asked[ids[i]] {
-							known = max(known, i+1)
-						}
-						asked[ids[i]] = true
-					}
-					want[InPool] += int64(hit)
-					want[Evicted] += int64(known - hit)
-					want[New] += int64(len(ids) - known)
-					r := rec.Begin(a, asker, Prompt{NumTokens: int64(len(ids)) * hb, NumHashes: len(ids)})
-					r.AddHashes(hashesOf(ids), 32)
-					r.Answered, r.Hit, r.Found, r.Whole = true, int64(hit)*hb, hit, hit
-					rec.Record(r, now)
-					rec.drain(nil)
-					pool.touch(ids)
-				}
-				for _, c := range []int{1000, 10000, 30000, 100000, 1000000} {
-					fmt.Printf(" %d:%.2f", c, 100*a.curve.hitShare(float64(c*split)))
-				}
-				fmt.Println(" exact 4.45 21.16 32.57 36.37 36.64; sampled/asked", a.curve.sampled/a.curve.asked)
-				n, share := a.table.count(), float64(a.table.threshold)/(1<<64)
-				a.close()
-				total := float64(want.Total())
-				var lost int64
+		shares := map[int]float64{}
+		for _, size := range sizes {
+			_, want := exactCounts(requests, size*split)
+			shares[size] = want.HitShare()
+		}
+		cases := []traceCase{{500, 64 << 20, 0}, {2_000, 64 << 20, 0}, {8_000, 64 << 20, 0}, {2_000, 1 << 20, 1.5}, {8_000, 1 << 20, 1.5}}
+		if split > 1 { // prompts have more blocks than are sampled
+			cases = []traceCase{{500, 64 << 20, .1}, {8_000, 64 << 20, .1}, {2_000, 4 << 20, .5}}
+		}
+		for _, c := range cases {
+			t.Run(fmt.Sprintf("%d blocks of %d parts, %d KiB", c.size, split, c.maxBytes>>10), func(t *testing.T) {
+				account, want := accountOf(requests, c.size*split, split, c.maxBytes)
+				got, total := account.counts, float64(want.Total())
+				lost := int64(0)
 				for p := Emptied; p <= Unsaved; p++ {
-					lost += a.counts[p] / hb
+					lost += got[p]
 				}
-				fmt.Printf("split %d C %6d mem %2d MiB: share %.3f n %d pool %d/%d lost %d/%d (%.2f) new %d/%d (%.2f) %v remembers %v\n", split, capacity, mem>>20, share, n,
-					a.counts[InPool]/hb, want[InPool], lost, want[Evicted], 100*float64(lost-want[Evicted])/total, a.counts[New]/hb, want[New], 100*float64(a.counts[New]/hb-want[New])/total, a.counts, time.Duration(a.recall.remembers()))
-			}
+				for name, off := range map[string]int64{"pool": got[InPool] - want[InPool], "lost": lost - want[Evicted], "new": got[New] - want[New]} {
+					assert.LessOrEqual(t, math.Abs(100*float64(off)/total), c.most, name)
+				}
+				worst := 0.
+				for size, share := range shares {
+					worst = max(worst, math.Abs(100*(account.curve.hitShare(float64(size*split))-share)))
+				}
+				t.Logf("share %.3f, curve off by at most %.2f points", share(account.table.threshold), worst)
+				assert.Less(t, worst, 4.)
+			})
 		}
 	}
+}
+
+// traceCase is a pool of some blocks, the memory of an account, and how many points its places may be off.
+type traceCase struct {
+	size, maxBytes int
+	most           float64
+}
+
+// exactCounts returns the counts of blocks over an LRU pool of a size, and the finds of each request.
+func exactCounts(requests [][]uint64, size int) (found []int, counts Counts) {
+	pool, asked := newLRU(size), map[uint64]bool{}
+	for _, ids := range requests {
+		hit := 0
+		for hit < len(ids) && pool.has(ids[hit]) {
+			hit++
+		}
+		known := hit
+		for i, id := range ids {
+			if asked[id] {
+				known = max(known, i+1)
+			}
+			asked[id] = true
+		}
+		counts[InPool] += int64(hit)
+		counts[Evicted] += int64(known - hit)
+		counts[New] += int64(len(ids) - known)
+		found = append(found, hit)
+		pool.touch(ids)
+	}
+	return found, counts
+}
+
+// accountOf returns the account of a trace over an LRU pool of a size, and the exact counts, in tokens.
+func accountOf(requests [][]uint64, size, split, maxBytes int) (*Account, Counts) {
+	block := int64(512 / split)
+	a := newAccount(Pool{HashBlock: block, SchedulerBlock: block, Keys: func(int64) int64 { return 0 }, Reachable: func(p Prompt, blocks int) int64 {
+		return min(int64(blocks)*block, p.NumTokens-p.NumTokens%block)
+	}}, maxBytes, 1, func(int) bool { return true })
+	recorder := &Recorder{accounts: &Accounts{}}
+	found, want := exactCounts(requests, size)
+	for i, ids := range requests {
+		r := a.NewAsk("a", Prompt{NumTokens: int64(len(ids)) * block, NumHashes: len(ids)})
+		r.AddHashes(hashesOf(ids), 32)
+		r.Answered, r.Hit, r.Found, r.Whole = true, int64(found[i])*block, found[i], found[i]
+		recorder.Record(r, int64(i+1)*int64(5*time.Second))
+		recorder.drain(nil)
+	}
+	a.close()
+	for p := range want {
+		want[p] *= block
+	}
+	return a, want
 }
