@@ -20,25 +20,26 @@ import urllib.parse
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hitline.client import (
-    _MAX_DOCUMENT,
+from hitline.client import _number, join_keys
+from hitline.connection import (
+    MAX_DOCUMENT,
+    check_timeout,
+    check_tls,
+    default_tls,
+    forkable,
+    is_remote,
+    read_token_file,
+    token_source,
+)
+from hitline.errors import (
     BadReply,
     ConnectionFailed,
     NotAllowed,
     NotAuthenticated,
     RefusedError,
     RequestTimeout,
-    _check_timeout,
-    _check_tls,
-    _default_tls,
-    _number,
-    _token_source,
-    forkable,
-    is_remote,
-    join_keys,
     logger,
     printable,
-    read_token_file,
 )
 
 __all__ = ["Holder", "Holders", "HoldersClient"]
@@ -93,11 +94,11 @@ class HoldersClient:
         seconds, connecting included; looking up a host's name is the system's and is not bounded.
 
         token, token_file and tls are as for Client, tls for addresses of https://."""
-        _check_timeout(timeout)
-        _check_tls(tls)
+        check_timeout(timeout)
+        check_tls(tls)
         self.address = address
         self._is_tls, self._host, self._port = _parse(address)
-        self._token, self._token_file = _token_source(token, token_file)
+        self._token, self._token_file = token_source(token, token_file)
         _check_token(self._token)
         self._token_warned = False
         self._tls = tls  # None: of the environment
@@ -265,7 +266,7 @@ class HoldersClient:
             logger.warning("the token goes to %s in plain text, for all on the way to read; use https://", self.address)
 
     def _tls_context(self) -> ssl.SSLContext:
-        return self._tls or _default_tls()
+        return self._tls or default_tls()
 
 
 def _numbers(name: str, numbers: Sequence[int]) -> list[int]:
@@ -335,7 +336,7 @@ class _Reader(io.RawIOBase):
 def _refusal(address: str, response: http.client.HTTPResponse, answer: bytearray) -> RefusedError:
     """Returns what an answer with another status than 200 says."""
     try:
-        error = json.loads(answer[:_MAX_DOCUMENT])["error"]
+        error = json.loads(answer[:MAX_DOCUMENT])["error"]
         code, text = printable(str(error["code"])), printable(str(error["message"]))
     except (KeyError, TypeError, ValueError, RecursionError):
         return RefusedError(f"{address}: {response.status} {printable(response.reason)}")

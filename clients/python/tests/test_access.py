@@ -14,7 +14,8 @@ from pathlib import Path
 from unittest import mock
 
 import hitline
-from hitline import Client, Instance, LookupKeyClient, LookupResult, NotAllowed, NotAuthenticated, client as module
+from hitline import Client, Instance, LookupKeyClient, LookupResult, NotAllowed, NotAuthenticated, connection, handshake
+from hitline import errors
 from tests.support import Scripted, hashes, hit_of, message, named, refusal
 from tests.test_client import eventually, long_pauses
 from tests.test_pools import ACCEPTED, POOL
@@ -88,7 +89,7 @@ class Tokens(WithoutVariables):
             with Client(server.address, token=SECRET, pool=POOL, raise_errors=True) as client:
                 for _ in range(2):
                     self.assertEqual(client.lookup(64, hashes("a", 4)), 48)
-                client._drop()
+                client._retry.drop()
                 self.assertEqual(client.lookup(64, hashes("a", 4)), 48)
             self.assertEqual(server.tags(), ["auth", "pool", "lookup", "lookup", "auth", "pool", "lookup"])
             self.assertEqual(server.requests[0], [b"auth", SECRET.encode()])
@@ -99,7 +100,7 @@ class Tokens(WithoutVariables):
             for text in (SECRET, f" {SECRET}\t\r\nsecond line\n", "other", "other\n"):
                 path.write_text(text)
                 self.assertEqual(client.lookup(64, []), 48)
-                client._drop()
+                client._retry.drop()
             self.assertEqual(server.sent(), [SECRET.encode()] * 2 + [b"other"] * 2)
             path.write_bytes(b"x" * 255)
             with self.assertRaises(NotAuthenticated):
@@ -119,7 +120,7 @@ class Tokens(WithoutVariables):
                     with self.assertRaisesRegex(hitline.ConnectionFailed, f"^not tried so soon after this: cannot .* {path}: {want}"):
                         client.ping()
                     path.write_text(SECRET)
-                    client._retry_at = 0.0
+                    client._retry.retry_at = 0.0
                     self.assertEqual(client.lookup(64, []), 48)
 
     @unittest.skipUnless(hasattr(os, "mkfifo"), "no pipes with names here")
@@ -182,10 +183,10 @@ class Refusals(WithoutVariables):
             with self.assertRaises(NotAuthenticated):
                 client.ping()
             self.assertEqual(server.sent(), [b"wrong"])
-            client._auth_retry_at = 0.0
+            client._retry.connection.auth_retry_at = 0.0
             self.assertEqual(client.lookup(64, []), 48)
             self.assertEqual(server.sent(), [b"wrong", SECRET.encode()])
-            self.assertEqual((server.connections, module._AUTH_RETRY), (1, 10.0))
+            self.assertEqual((server.connections, handshake._AUTH_RETRY), (1, 10.0))
 
     def test_an_engines_lookups_are_misses(self) -> None:
         for vllm, want in ((None, 0), ("0.33.0", LookupResult(0))):
@@ -235,7 +236,7 @@ class Refusals(WithoutVariables):
 class Secrets(WithoutVariables):
     @contextlib.contextmanager
     def away_from_loopback(self) -> Iterator[None]:
-        with mock.patch.object(module.ipaddress, "ip_address", return_value=ipaddress.ip_address("192.0.2.1")):
+        with mock.patch.object(connection.ipaddress, "ip_address", return_value=ipaddress.ip_address("192.0.2.1")):
             yield
 
     def test_a_token_in_plain_text_is_warned_of_once(self) -> None:
@@ -243,7 +244,7 @@ class Secrets(WithoutVariables):
             with Client(server.address, token=SECRET) as client, self.assertLogs("hitline", "WARNING") as logs:
                 for _ in range(3):
                     self.assertEqual(client.lookup(64, []), 48)
-                    client._drop()
+                    client._retry.drop()
             self.assertEqual(len(logs.output), 1)
             want = f"the token goes to {server.address} in plain text, for all on the way to read; use tls://"
             self.assertIn(want, logs.output[0])
@@ -254,7 +255,7 @@ class Secrets(WithoutVariables):
     def test_elsewhere_it_is_not_warned_of(self) -> None:
         with Peer(SECRET) as server, self.no_warnings(), Client(server.address, token=SECRET) as client:
             client.lookup(64, [])
-        with mock.patch.object(module.ipaddress, "ip_address", return_value=ipaddress.ip_address("::ffff:127.0.0.1")):
+        with mock.patch.object(connection.ipaddress, "ip_address", return_value=ipaddress.ip_address("::ffff:127.0.0.1")):
             with Peer(SECRET) as server, self.no_warnings(), Client(server.address, token=SECRET) as client:
                 client.lookup(64, [])
         with tempfile.TemporaryDirectory() as folder, self.away_from_loopback(), self.no_warnings():
@@ -265,7 +266,7 @@ class Secrets(WithoutVariables):
     @contextlib.contextmanager
     def no_warnings(self) -> Iterator[None]:
         with self.assertLogs("hitline") as logs:
-            module.logger.info("one line")
+            errors.logger.info("one line")
             yield
         self.assertEqual(len(logs.output), 1, logs.output)
 

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import hitline
-from hitline import Client, LookupKeyClient, client as module
-from tests.support import PATIENCE, WIRE, Deaf, Scripted, frame, hashes, message, refusal, unused_address
+from hitline import Client, LookupKeyClient, client as module, connection, errors, retry
+from hitline.connection import Connection
+from tests.support import PATIENCE, WIRE, Deaf, Scripted, frame, hashes, message, refusal, sock_of, unused_address
 
 HIT = (48).to_bytes(4, "big")
 QUIET = "hitline"
@@ -28,8 +29,8 @@ AnyClient = TypeVar("AnyClient", Client, LookupKeyClient)
 
 def connected(client: AnyClient) -> AnyClient:
     """Connects a client whose timeout may be too short for that."""
-    with client._lock:
-        client._connect(time.monotonic() + PATIENCE)
+    with client._retry.lock:
+        client._retry._connect(time.monotonic() + PATIENCE)
     return client
 
 
@@ -56,7 +57,7 @@ class Wire(unittest.TestCase):
                         want = 0
                     frames = [] if case.get("last_hash_one_byte_short") else case["frames"]
                     for name, call in self.calls(plain, engine, case).items():
-                        with self.subTest(case["id"], by=name), mock.patch.object(module.logger, "disabled", True):
+                        with self.subTest(case["id"], by=name), mock.patch.object(errors.logger, "disabled", True):
                             if frames:
                                 self.assertEqual(call(), want)
                             else:
@@ -96,7 +97,7 @@ class Wire(unittest.TestCase):
             head = b"\0\xff" if size < 256 else b"\2" + size.to_bytes(8, "big")
             want = b"\1\4ping" + head + body
             reply = b"\1\1\1" + head + body
-            with mock.patch.object(module, "_JOINED", joined):
+            with mock.patch.object(connection, "_JOINED", joined):
                 got, _ = raw_exchange(reply, lambda c: c.ping(body), len(want))
             self.assertEqual(got, want)
 
@@ -190,7 +191,7 @@ class Failures(unittest.TestCase):
                 self.assertEqual(eventually(poll, None), 0)
 
     def test_refusals_are_of_their_types(self) -> None:
-        codes = {**module._REFUSALS, "later": hitline.RefusedError}
+        codes = {**errors.REFUSALS, "later": hitline.RefusedError}
         del codes["busy"]
         replies: list[bytes] = []
         with Scripted(lambda _: replies.pop()) as server, Client(server.address, raise_errors=True) as client:
@@ -226,26 +227,17 @@ class Failures(unittest.TestCase):
         """Until the call's timeout, and then it is left alone for a while."""
         with Scripted(lambda _: refusal("busy", text="1024 requests wait")) as server:
             with Client(server.address, timeout=PATIENCE) as client:
-                real = client._wait
-
-                def wait(event: int, deadline: float) -> bool:
-                    if deadline - time.monotonic() < PATIENCE * 0.75:
-                        return False  # a pause is over at once
-                    return real(event, deadline)
-
-                begun = time.monotonic()
-                with mock.patch.object(module, "_FIRST_PAUSE", PATIENCE * 0.7):
-                    with mock.patch.object(module, "_MAX_PAUSE", PATIENCE * 2), mock.patch.object(client, "_wait", wait):
+                with mock.patch.object(retry, "_FIRST_PAUSE", PATIENCE * 0.7), mock.patch.object(retry, "_MAX_PAUSE", PATIENCE * 2):
+                    with mock.patch.object(Connection, "wait", return_value=True):  # a pause is over at once
                         with self.assertRaisesRegex(hitline.Busy, "^1024 requests wait$"):
                             client.ping(b"a")
-                self.assertLess(time.monotonic() - begun, PATIENCE)
                 with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried so soon after this: 1024"):
                     client.ping()
                 self.assertGreater(len(server.requests), 1)
                 self.assertEqual(server.connections, 1)
 
     def test_close_ends_the_wait_for_a_busy_server(self) -> None:
-        with Scripted(lambda _: refusal("busy")) as server, mock.patch.object(module, "_FIRST_PAUSE", PATIENCE):
+        with Scripted(lambda _: refusal("busy")) as server, mock.patch.object(retry, "_FIRST_PAUSE", PATIENCE):
             with Client(server.address, timeout=2 * PATIENCE) as client:
                 thread = threading.Thread(target=lambda: self.assertRaises(hitline.ConnectionFailed, client.ping, b"a"))
                 thread.start()
@@ -263,14 +255,13 @@ class Failures(unittest.TestCase):
 
         waiting = threading.Event()
         with Scripted(answer) as server, Client(server.address, timeout=PATIENCE) as client:
-            real = client._wait
+            real = Connection.wait
 
-            def wait(event: int, deadline: float) -> bool:
-                if server.requests and deadline - time.monotonic() < PATIENCE * 0.75:
-                    waiting.set()
-                return real(event, deadline)
+            def wait(connection: Connection, deadline: float) -> bool:
+                waiting.set()
+                return real(connection, deadline)
 
-            with mock.patch.object(module, "_FIRST_PAUSE", PATIENCE / 2), mock.patch.object(client, "_wait", wait):
+            with mock.patch.object(retry, "_FIRST_PAUSE", PATIENCE / 2), mock.patch.object(Connection, "wait", wait):
                 begun = time.monotonic()
                 with self.assertRaisesRegex(hitline.ConnectionFailed, "closed the connection"):
                     client.ping(b"a")
@@ -358,8 +349,8 @@ class Failures(unittest.TestCase):
                     client.lookup(16, [])
                 self.assertEqual((str(raised.exception), raised.exception.text), (want, want))
         for text in (b"\xff\xfe" * 300, b"x" * 511 + "ü".encode()):
-            self.assertTrue(module.printable(text).isprintable() and len(module.printable(text)) <= 513)
-        self.assertEqual(module.printable("a\ud800"), r"a\ud800")
+            self.assertTrue(errors.printable(text).isprintable() and len(errors.printable(text)) <= 513)
+        self.assertEqual(errors.printable("a\ud800"), r"a\ud800")
 
     def test_refusals_of_wrong_types(self) -> None:
         fields = {"request": {}, "differences": 7, "parts": [1, {"group": 0}], "more_parts": "x"}
@@ -419,7 +410,7 @@ class Failures(unittest.TestCase):
                 lambda timeout: client.store_mask(16, timeout=timeout),
                 lambda timeout: client.lookup_mask(16, timeout=timeout),
             ):
-                client._retry_at = 0.0
+                client._retry.retry_at = 0.0
                 connected(client)
                 with self.assertRaises(hitline.RequestTimeout):
                     call(timeout=0.02)
@@ -517,7 +508,7 @@ class Failures(unittest.TestCase):
                     ):
                         with self.subTest(name, tokens=tokens, blocks=blocks), self.assertRaisesRegex(error, f"^{text}"):
                             call()
-                self.assertEqual(engine._futures, {})
+                self.assertEqual(engine._pending, {})
                 for call in (
                     lambda: plain.lookup(64, [], timeout="1"),
                     lambda: plain.reset(timeout="1"),
@@ -564,12 +555,12 @@ class Failures(unittest.TestCase):
     @contextlib.contextmanager
     def assertNoLogs(self) -> Iterator[list[object]]:  # type: ignore[override]  # Python 3.9 has none
         found: list[object] = []
-        with mock.patch.object(module.logger, "handle", found.append):
+        with mock.patch.object(errors.logger, "handle", found.append):
             yield found
 
     def test_failures_are_logged_once_in_a_while(self) -> None:
-        self.assertEqual(module._LOG_EVERY, 10.0)
-        with mock.patch.object(module, "_LOG_EVERY", 1000.0), self.assertLogs(QUIET, "WARNING") as logs:
+        self.assertEqual(errors._LOG_EVERY, 10.0)
+        with mock.patch.object(errors, "_LOG_EVERY", 1000.0), self.assertLogs(QUIET, "WARNING") as logs:
             with Client(unused_address(self)) as client:
                 for _ in range(100):
                     self.assertEqual(client.lookup(16, []), 0)
@@ -614,9 +605,9 @@ class Failures(unittest.TestCase):
 
     def test_the_longest_timeout(self) -> None:
         with Scripted(lambda _: message(HIT)) as server:
-            with Client(server.address, timeout=module.MAX_TIMEOUT, raise_errors=True) as client:
+            with Client(server.address, timeout=connection.MAX_TIMEOUT, raise_errors=True) as client:
                 self.assertEqual(client.lookup(64, []), 48)
-            self.assertLess(module.MAX_TIMEOUT * 1000, 1 << 31)
+            self.assertLess(connection.MAX_TIMEOUT * 1000, 1 << 31)
 
 
 def eventually(call, not_yet: object = 0):
@@ -633,7 +624,7 @@ def eventually(call, not_yet: object = 0):
 @contextlib.contextmanager
 def long_pauses() -> Iterator[None]:
     """Pauses after failures are longer than a test."""
-    with mock.patch.object(module, "_FIRST_PAUSE", 1000.0), mock.patch.object(module, "_MAX_PAUSE", 1000.0):
+    with mock.patch.object(retry, "_FIRST_PAUSE", 1000.0), mock.patch.object(retry, "_MAX_PAUSE", 1000.0):
         yield
 
 
@@ -678,7 +669,7 @@ class Connections(unittest.TestCase):
         with Scripted(lambda _: message(HIT)) as server, Client(server.address, raise_errors=True) as client:
             self.assertEqual(client.lookup(64, []), 48)
             server._conns[-1].sendall(message(b"\0\0\0\1"))
-            self.assertTrue(select.select([client._sock], [], [], PATIENCE)[0])
+            self.assertTrue(select.select([sock_of(client)], [], [], PATIENCE)[0])
             server._conns[-1].shutdown(socket.SHUT_RD)  # the script goes on with the next one
             self.assertEqual(client.lookup(64, []), 48)
             self.assertEqual(server.connections, 2)
@@ -714,18 +705,18 @@ class Connections(unittest.TestCase):
 
     def test_after_failures_requests_fail_at_once_for_a_while(self) -> None:
         with Client(unused_address(self)) as client:
-            with mock.patch.object(module, "_FIRST_PAUSE", 300.0), mock.patch.object(module, "_MAX_PAUSE", 1000.0):
+            with mock.patch.object(retry, "_FIRST_PAUSE", 300.0), mock.patch.object(retry, "_MAX_PAUSE", 1000.0):
                 for pause in (300.0, 600.0, 1000.0, 1000.0):
                     begun = time.monotonic()
                     with self.assertRaisesRegex(hitline.ConnectionFailed, "cannot connect"):
                         client.ping()
-                    self.assertEqual(client._pause, pause)
-                    self.assertGreaterEqual(client._retry_at, begun + pause)
-                    self.assertLessEqual(client._retry_at, time.monotonic() + pause)
+                    self.assertEqual(client._retry.pause, pause)
+                    self.assertGreaterEqual(client._retry.retry_at, begun + pause)
+                    self.assertLessEqual(client._retry.retry_at, time.monotonic() + pause)
                     with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried"):
                         client.ping()
-                    client._retry_at = time.monotonic()
-        self.assertEqual((module._FIRST_PAUSE, module._MAX_PAUSE), (0.02, 1.0))
+                    client._retry.retry_at = time.monotonic()
+        self.assertEqual((retry._FIRST_PAUSE, retry._MAX_PAUSE), (0.02, 1.0))
 
     def test_a_silent_server_is_left_alone_for_a_while(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:
@@ -737,16 +728,16 @@ class Connections(unittest.TestCase):
 
     def test_success_ends_the_pauses(self) -> None:
         with Scripted(lambda _: message(b"\1")) as server, Client(server.address) as client:
-            client._pause = 0.5
+            client._retry.pause = 0.5
             client.reset()
-            self.assertEqual(client._pause, 0.0)
+            self.assertEqual(client._retry.pause, 0.0)
 
     def test_interrupted_requests_leave_no_reply_behind(self) -> None:
         with Scripted(lambda _: message(HIT)) as server, Client(server.address) as client:
-            with mock.patch.object(client, "_receive", side_effect=KeyboardInterrupt):
+            with mock.patch.object(Connection, "_receive", side_effect=KeyboardInterrupt):
                 with self.assertRaises(KeyboardInterrupt):
                     client.lookup(16, [])
-            self.assertIsNone(client._sock)
+            self.assertIsNone(sock_of(client))
             self.assertEqual(client.lookup(64, []), 48)
 
     def test_every_address_of_a_name_is_tried(self) -> None:
@@ -765,15 +756,15 @@ class Connections(unittest.TestCase):
             left = []
             with mock.patch.object(socket, "getaddrinfo", return_value=found):
                 with Client(server.address_of("pool"), timeout=PATIENCE, raise_errors=True) as client:
-                    real = client._dial_one
+                    real = Connection._open
 
-                    def dial_one(family: int, target: tuple, deadline: float) -> None:
+                    def open_one(connection: Connection, family: int, target: tuple, deadline: float) -> None:
                         left.append(deadline - time.monotonic())
                         if target[1] == silent:  # its time passes sooner
                             deadline = time.monotonic() + 0.1
-                        real(family, target, deadline)
+                        real(connection, family, target, deadline)
 
-                    with mock.patch.object(client, "_dial_one", dial_one):
+                    with mock.patch.object(Connection, "_open", open_one):
                         self.assertEqual(client.lookup(64, []), 48)
             self.assertLessEqual(left[0], PATIENCE / 2)
             self.assertGreater(left[1], PATIENCE / 2)
@@ -782,7 +773,7 @@ class Connections(unittest.TestCase):
         with mock.patch.object(module, "_CLOSE_TIMEOUT", 0.01), Scripted(lambda _: None) as server:
             client = Client(server.address)
             closing = threading.Thread(target=client.close, daemon=True)
-            with client._lock:  # as of a thread that looks up a host's name
+            with client._retry.lock:  # as of a thread that looks up a host's name
                 closing.start()
                 closing.join(PATIENCE / 4)
                 self.assertFalse(closing.is_alive())
@@ -821,22 +812,22 @@ class Connections(unittest.TestCase):
             found = socket.getaddrinfo
 
             def find(*args: object, **more: object) -> list:
-                client._closed = True
+                client._retry.connection.interrupt()  # as close does
                 return found(*args, **more)
 
             with mock.patch.object(socket, "getaddrinfo", find):
                 with self.assertRaisesRegex(hitline.ConnectionFailed, "the client is closed"):
                     client.lookup(64, [])
             self.assertEqual(server.requests, [])
-            self.assertIsNone(client._sock)
+            self.assertIsNone(sock_of(client))
 
     def test_small_requests_are_not_held_back(self) -> None:
         with Scripted(lambda _: message(HIT)) as server, Client(server.address) as client:
             client.lookup(64, [])
-            self.assertNotEqual(client._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), 0)
+            self.assertNotEqual(sock_of(client).getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), 0)
 
     def test_waiting_for_other_threads_counts(self) -> None:
-        with Client(unused_address(self), timeout=0.05) as client, client._lock:
+        with Client(unused_address(self), timeout=0.05) as client, client._retry.lock:
             with self.assertRaisesRegex(hitline.RequestTimeout, "other requests"):
                 client.ping()
 

@@ -78,7 +78,7 @@ class Hooks(unittest.TestCase):
                         client.lookup(16, [])
                 server.pong = refusal("not_allowed", "ping")  # it goes on without
                 self.assertEqual(client.lookup(16, []), 16)
-                client._drop()
+                client._retry.drop()
                 server.pong = named("00ff")
                 self.assertEqual(client.lookup(16, []), 16)
         self.assertEqual([each.id for each in met], ["00ff"])

@@ -18,9 +18,9 @@ from hitline import (
     RefusedError,
     TailKeyBoundary,
     WrongRelease,
-    client as module,
+    errors,
 )
-from tests.support import Scripted, hashes, hit_of, message, refusal
+from tests.support import Scripted, hashes, hit_of, message, refusal, sock_of
 from tests.test_client import eventually
 
 POOL = {"vllm": "0.33.0", "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
@@ -131,12 +131,12 @@ class Requests(unittest.TestCase):
         """And is logged once for each text."""
         for vllm, want in ((None, 0), ("0.33.0", LookupResult(0))):
             with Peer(DIFFERS) as server, LookupKeyClient(server.address, pool=POOL, vllm=vllm) as client:
-                with self.assertLogs("hitline", "WARNING") as logs, mock.patch.object(module, "_LOG_EVERY", 0.0):
+                with self.assertLogs("hitline", "WARNING") as logs, mock.patch.object(errors, "_LOG_EVERY", 0.0):
                     for _ in range(3):
                         self.assertEqual(client.lookup("r", 64, hashes("a", 4)), want)
                     self.assertEqual(eventually(lambda: client.lookup("r", 64, hashes("a", 4), non_block=True), None), want)
                     server.replies[b"pool"] = DIFFERS.replace(b"tp_size is 4", b"tp_size is 8")
-                    client._drop()
+                    client._retry.drop()
                     for _ in range(3):
                         self.assertEqual(client.lookup("r", 64, hashes("a", 4)), want)
                 self.assertEqual([r.levelname for r in logs.records], ["ERROR", "ERROR"])
@@ -157,7 +157,7 @@ class Requests(unittest.TestCase):
                 with self.assertRaisesRegex(error, reason):
                     client.lookup("r", 64, hashes("a", 4))
                 self.assertEqual(server.tags(), [b"pool"])
-                client._pool_retry_at = 0.0  # it has been a while
+                client._retry.connection.pool_retry_at = 0.0  # it has been a while
                 self.assertEqual(client.lookup("r", 64, hashes("a", 4)), 48)
                 self.assertEqual(server.tags(), [b"pool", b"pool", b"lookup"])
                 self.assertEqual(server.connections, 1)
@@ -167,9 +167,9 @@ class Requests(unittest.TestCase):
             with self.assertLogs("hitline", "WARNING") as logs:
                 for i in range(20):
                     server.replies[b"pool"] = refusal("pool_differs", "pool", f"tp_size is {i}")
-                    client._drop()
+                    client._retry.drop()
                     self.assertEqual(client.lookup(64, hashes("a", 4)), 0)
-            self.assertEqual((len(logs.records), len(client._log_at)), (1, 1))
+            self.assertEqual((len(logs.records), len(client._log._again_at)), (1, 1))
 
     def test_the_release_is_that_of_the_reply(self) -> None:
         with Peer() as server, LookupKeyClient(server.address, pool=POOL, vllm="0.33.0", raise_errors=True) as client:
@@ -195,7 +195,7 @@ class Requests(unittest.TestCase):
             with Peer(reply) as server, Client(server.address, pool=POOL, raise_errors=True) as client:
                 with self.assertRaisesRegex(BadReply, text):
                     client.lookup(64, hashes("a", 4))
-                self.assertIsNone(client._sock)
+                self.assertIsNone(sock_of(client))
 
     def test_bad_arguments(self) -> None:
         for pool in ({}, "p", ["p"], {"name": b"p"}):

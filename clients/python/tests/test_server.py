@@ -12,7 +12,7 @@ import unittest
 from unittest import mock
 
 import hitline
-from hitline import Client, LookupKeyClient, client as module
+from hitline import Client, LookupKeyClient, errors
 from tests.support import PATIENCE, Server, hashes, lasting_address, needs_server, no_thread_left
 from tests.test_client import eventually
 
@@ -106,7 +106,7 @@ class Answers(unittest.TestCase):
 @needs_server
 class Losses(unittest.TestCase):
     def setUp(self) -> None:
-        quiet = mock.patch.object(module.logger, "disabled", True)
+        quiet = mock.patch.object(errors.logger, "disabled", True)
         quiet.start()
         self.addCleanup(quiet.stop)
 
@@ -129,7 +129,7 @@ class Losses(unittest.TestCase):
                     self.assertIn(engine.lookup("under way", 64, keys), (0, 48))
                     self.assertIs(engine.reset(), False)
                     server = Server(address)
-                    self.assertEqual(engine._futures, {})
+                    self.assertEqual(engine._pending, {})
                 self.assertEqual(client.lookup(64, keys), 0)
 
     def test_connections_cut_at_random_bytes(self) -> None:
@@ -148,11 +148,11 @@ class Losses(unittest.TestCase):
                         hits.add(client.lookup("r", 4800, keys))
                     else:
                         hits.add(eventually(lambda: client.lookup("r", 4800, keys, non_block=True), None))
-                    client._retry_at = 0.0
+                    client._retry.retry_at = 0.0
                 self.assertEqual(hits, {0, 4800})
                 cutter.limits = [1 << 60, 1 << 60]
                 self.assertEqual(eventually(lambda: client.lookup("r", 4800, keys)), 4800)
-                self.assertEqual(client._futures, {})
+                self.assertEqual(client._pending, {})
             self.assertEqual(direct.lookup(4800, keys), 4800)
 
 

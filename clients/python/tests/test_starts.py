@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 import hitline
-from hitline import Client, LookupKeyClient, client as module
+from hitline import Client, LookupKeyClient, errors
 from tests.support import Scripted, Server, chained, hashes, message, needs_server, refusal
 from tests.test_client import eventually
 
@@ -89,7 +89,7 @@ class Requests(unittest.TestCase):
                 self.assertEqual(len(logs.output), 1)
                 found = [later(32, BLOCKS[2:]), whole(), whole(), whole()]
                 self.assertEqual(server.requests, found, "once per connection")
-                client._drop()
+                client._retry.drop()
                 server.answer = knows_starts
                 self.assertEqual(lookup(client, 64, BLOCKS, **start), 48)
                 self.assertEqual(server.requests, [*found, later(32, BLOCKS[2:])])
@@ -101,13 +101,13 @@ class Requests(unittest.TestCase):
                     with self.assertRaises(hitline.UnknownRequest):
                         lookup(client, 64, BLOCKS[2:], start_token=32)
             with Scripted(knows_none) as server, cls(server.address) as client:
-                with mock.patch.object(module.logger, "disabled", True):
+                with mock.patch.object(errors.logger, "disabled", True):
                     self.assertEqual(lookup(client, 64, BLOCKS[2:], start_token=32), 0)
 
     def test_other_refusals_are_failures(self) -> None:
         for code in ("bad_request", "not_allowed", "store_failed"):
             with Scripted(lambda _, c=code: refusal(c)) as server, Client(server.address) as client:
-                with mock.patch.object(module.logger, "disabled", True):
+                with mock.patch.object(errors.logger, "disabled", True):
                     self.assertEqual(client.lookup(64, BLOCKS, start_token=32, hashes_before=2), 0)
                 self.assertEqual([r[0] for r in server.requests], [b"lookup_from"])
 
