@@ -63,7 +63,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from hitline import errors
-from hitline.connection import MAX_DOCUMENT, Endpoint, Request, check_timeout, encode, forkable, token_source
+from hitline.connection import MAX_DOCUMENT, Endpoint, Request, Token, check_timeout, encode, forkable
 from hitline.errors import *  # noqa: F403
 from hitline.errors import BadReply, FailureLog, HitlineError, UnknownRequest, decode_object, logger
 from hitline.handshake import PING, PING_IN_POOL, STAT, Handshake, Instance, done
@@ -231,7 +231,7 @@ class _Requests:
         self._vllm = vllm or ""
         self._raise_errors = raise_errors
         self._log = FailureLog(self._logger)
-        self._handshake = Handshake(self._vllm, token_source(token, token_file), pool, on_instance, self._log)
+        self._handshake = Handshake(self._vllm, Token(token, token_file), pool, on_instance, self._log)
         self._retry = self._new_retry(endpoint)
         self._begin_work()
         forkable.add(self)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import logging
 import os
 import select
 import socket
@@ -19,7 +20,7 @@ import time
 import weakref
 from typing import Any, NamedTuple
 
-from hitline.errors import BadReply, ConnectionFailed, HitlineError, RefusedError, RequestTimeout
+from hitline.errors import BadReply, ConnectionFailed, HitlineError, RequestTimeout
 
 # Python waits for sockets by milliseconds in 31 bits, and takes more for less.
 MAX_TIMEOUT = min(threading.TIMEOUT_MAX, (2**31 - 1) // 1000)
@@ -127,17 +128,14 @@ class Connection:
     # What the handshake has found out.
     is_ready = False  # whether nothing is left to be said before any request
     authenticated = False  # or needs not be
-    auth_error: RefusedError | None = None  # why the server has refused the token
-    auth_retry_at = 0.0
     instance_known = False  # whether the server has been asked for it
     in_pool = False
-    pool_error: HitlineError | None = None  # why the server has refused the pool
-    pool_retry_at = 0.0
     fitting: str | None = None  # releases of the server's own pool, once it was asked for them
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.sock: socket.socket | None = None
+        self.refused: dict[bytes, tuple[HitlineError, float]] = {}  # of the handshake, by request: until when that holds
         self.unknown: set[bytes] = set()  # names of requests that the server has refused as unknown
         self._interrupted = False
         self._poller = select.poll()
@@ -382,40 +380,49 @@ def _no_password() -> str:
     return ""
 
 
-def token_source(token: str | None, file: str | os.PathLike[str] | None) -> tuple[bytes, str]:
-    """Returns the token or the path of its file; neither if there is none."""
-    if token is None:
-        return b"", os.fspath(file or os.environ.get("HITLINE_TOKEN_FILE", ""))
-    if file is not None:
-        raise ValueError("token and token_file are both given")
-    if not isinstance(token, str):
-        raise TypeError(f"token is {type(token).__name__}, must be str")
-    encoded = token.encode("utf-8", "surrogatepass")  # an error would have the token
-    if len(encoded) > _MAX_TOKEN:
-        raise ValueError(f"the token has {len(encoded)} bytes, must have at most {_MAX_TOKEN}")
-    return encoded, ""
+class Token:
+    """The token of a client, or the path of the file that has it. Both are empty if there is none."""
 
+    def __init__(self, token: str | None, file: str | os.PathLike[str] | None) -> None:
+        self.text = b""
+        self.path = ""
+        self._warned = False
+        if token is None:
+            self.path = os.fspath(file or os.environ.get("HITLINE_TOKEN_FILE", ""))
+            return
+        if file is not None:
+            raise ValueError("token and token_file are both given")
+        if not isinstance(token, str):
+            raise TypeError(f"token is {type(token).__name__}, must be str")
+        self.text = token.encode("utf-8", "surrogatepass")  # an error would have the token
+        if len(self.text) > _MAX_TOKEN:
+            raise ValueError(f"the token has {len(self.text)} bytes, must have at most {_MAX_TOKEN}")
 
-def read_token_file(path: str) -> bytes:
-    """Returns the token in the first line of a file. Raises ConnectionFailed if there is none."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise OSError("it is no regular file")  # reading a pipe may take any time
-        with open(path, "rb") as file:
-            token = file.readline(_MAX_TOKEN + 64).strip()  # and some spaces
-        if not 0 < len(token) <= _MAX_TOKEN:
-            raise OSError(f"its first line must be a token of 1 to {_MAX_TOKEN} bytes")
-    except OSError as error:
-        raise ConnectionFailed(f"cannot read the token of {path}: {error.strerror or error}") from None
-    return token
+    def read(self) -> bytes:
+        """Returns the token, that in the first line of a file. Raises ConnectionFailed if the file has none."""
+        if not self.path:
+            return self.text
+        try:
+            if not stat.S_ISREG(os.stat(self.path).st_mode):
+                raise OSError("it is no regular file")  # reading a pipe may take any time
+            with open(self.path, "rb") as file:
+                token = file.readline(_MAX_TOKEN + 64).strip()  # and some spaces
+            if not 0 < len(token) <= _MAX_TOKEN:
+                raise OSError(f"its first line must be a token of 1 to {_MAX_TOKEN} bytes")
+        except OSError as error:
+            raise ConnectionFailed(f"cannot read the token of {self.path}: {error.strerror or error}") from None
+        return token
 
-
-def is_remote(sock: socket.socket) -> bool:
-    """Returns whether the peer of a TCP socket is on another machine. False if the connection is lost."""
-    with contextlib.suppress(OSError, ValueError):
-        peer = ipaddress.ip_address(sock.getpeername()[0])
-        return not (getattr(peer, "ipv4_mapped", None) or peer).is_loopback
-    return False
+    def warn_of_plain_text(self, sock: socket.socket, address: str, scheme: str, logger: logging.Logger) -> None:
+        """Warns once if others on the network can read what is sent to a TCP socket, which has no TLS."""
+        if self._warned:
+            return
+        with contextlib.suppress(OSError, ValueError):  # the connection is lost
+            peer = ipaddress.ip_address(sock.getpeername()[0])
+            if not (getattr(peer, "ipv4_mapped", None) or peer).is_loopback:
+                self._warned = True
+                text = "the token goes to %s in plain text, for all on the way to read; use %s://"
+                logger.warning(text, address, scheme)
 
 
 def _awaited(error: OSError, otherwise: int) -> int:

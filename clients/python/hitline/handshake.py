@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hitline.connection import DONE, MAX_DOCUMENT, Connection, Request, encode, is_remote, read_token_file
+from hitline.connection import DONE, MAX_DOCUMENT, Connection, Request, Token, encode
 from hitline.errors import (
     BadReply,
     Busy,
@@ -37,8 +37,7 @@ PING_IN_POOL = Request(PING, encode(PING, b""), MAX_DOCUMENT)
 
 # For how long a refusal of a pool or a token is taken to hold on a connection, in seconds.
 # That of a pool that differs holds as long as the connection.
-_POOL_RETRY = 10.0
-_AUTH_RETRY = _POOL_RETRY
+_RETRY = 10.0
 
 # Servers accept as many groups in descriptions. The replies to pool and stat grow with the groups.
 _MAX_GROUPS = 4096
@@ -60,20 +59,19 @@ class Handshake:
     def __init__(
         self,
         vllm: str,
-        token: tuple[bytes, str],
+        token: Token,
         pool: Mapping[str, Any] | None,
         on_instance: Callable[[Instance], object] | None,
         log: FailureLog,
     ) -> None:
-        """vllm is the engine's release, empty if servers of any may be asked. token is that of token_source.
-        on_instance is called with the first Instance, and with each that differs from the one before."""
+        """vllm is the engine's release, empty if servers of any may be asked. on_instance is called with the first
+        Instance, and with each that differs from the one before."""
         self.backend = ""  # the store of the pool's blocks, as the server has named it last
         self.pool_reply: dict[str, Any] | None = None  # to the pool as it was told last
         self.release = vllm  # that replies must fit: the engine's, or that of the server's pool; empty: any
         self.vllm = vllm
         self.check_pool: Callable[[dict[str, Any]], None] = lambda reply: None  # raises if a pool cannot be used
-        self._token, self._token_file = token
-        self._token_warned = False
+        self._token = token
         self._on_instance = on_instance
         self._instance = ""  # id of the last one
         self._log = log
@@ -104,35 +102,24 @@ class Handshake:
 
     def _authenticate(self, retry: Retry, connection: Connection, deadline: float) -> None:
         """Sends the token, if there is one. A file of it is read each time."""
-        if connection.auth_error is not None and time.monotonic() < connection.auth_retry_at:
-            raise connection.auth_error.with_traceback(None)
-        token = self._token
-        if self._token_file:
-            try:
-                token = read_token_file(self._token_file)
-            except ConnectionFailed as error:
-                retry.back_off(str(error))
-                raise
+        _raise_refusal(connection, AUTH)
+        try:
+            token = self._token.read()
+        except ConnectionFailed as error:
+            retry.back_off(str(error))
+            raise
         if token:
-            self._warn_of_plain_text(connection)
+            endpoint = connection.endpoint
+            assert connection.sock is not None
+            if endpoint.host and not endpoint.is_tls:
+                self._token.warn_of_plain_text(connection.sock, endpoint.address, "tls", self._log.logger)
             try:
                 done(retry.ask(connection, Request(AUTH, encode(AUTH, token), MAX_DOCUMENT), deadline))
             except RefusedError as error:
                 if not isinstance(error, Busy):
-                    connection.auth_error = error
-                    connection.auth_retry_at = time.monotonic() + _AUTH_RETRY
+                    connection.refused[AUTH] = error, time.monotonic() + _RETRY
                 raise
         connection.authenticated = True
-
-    def _warn_of_plain_text(self, connection: Connection) -> None:
-        """Warns once if others on the network can read the token."""
-        endpoint = connection.endpoint
-        assert connection.sock is not None
-        if not endpoint.is_tls and endpoint.host and not self._token_warned and is_remote(connection.sock):
-            self._token_warned = True
-            self._log.logger.warning(
-                "the token goes to %s in plain text, for all on the way to read; use tls://", endpoint.address
-            )
 
     def _ask_instance(self, retry: Retry, connection: Connection, deadline: float) -> None:
         """Calls on_instance if the server is another instance than the last."""
@@ -151,10 +138,8 @@ class Handshake:
             self._log.logger.exception("on_instance failed for hitline at %s", connection.endpoint.address)
 
     def _enter_pool(self, retry: Retry, connection: Connection, deadline: float) -> None:
-        if connection.pool_error is not None and time.monotonic() < connection.pool_retry_at:
-            raise connection.pool_error.with_traceback(None)
-        connection.pool_error = self.pool_reply = None
-        self.release = self.vllm
+        _raise_refusal(connection, POOL)
+        self.pool_reply, self.release = None, self.vllm
         try:
             # A server that has too many pools is busy for longer than an engine can wait.
             request = Request(POOL, encode(POOL, self._pool), self.max_document)
@@ -164,9 +149,8 @@ class Handshake:
                 self._compare_release(string(reply, "vllm"))
             self.check_pool(reply)
         except (RefusedError, WrongRelease) as error:
-            connection.pool_error = error
-            lasting = isinstance(error, (PoolDiffers, WrongRelease))
-            connection.pool_retry_at = math.inf if lasting else time.monotonic() + _POOL_RETRY
+            lasts = isinstance(error, (PoolDiffers, WrongRelease))
+            connection.refused[POOL] = error, math.inf if lasts else time.monotonic() + _RETRY
             raise
         self.pool_reply, self.backend = reply, string(reply, "backend")
         self.release = self.vllm or string(reply, "vllm").partition(", ")[0]
@@ -189,6 +173,13 @@ class Handshake:
             f"the engine is vLLM {self.vllm}, but the server's pool is for vLLM {found}: "
             f'set pool.vllm: "{self.vllm}" in the server\'s configuration'
         )
+
+
+def _raise_refusal(connection: Connection, name: bytes) -> None:
+    """Raises why the server has refused a request, while that holds."""
+    error, until = connection.refused.get(name, (None, 0.0))
+    if error is not None and time.monotonic() < until:
+        raise error.with_traceback(None)
 
 
 def done(frames: list[bytes]) -> list[bytes]:

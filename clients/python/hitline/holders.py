@@ -21,16 +21,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hitline.client import _number, join_keys
-from hitline.connection import (
-    MAX_DOCUMENT,
-    check_timeout,
-    check_tls,
-    default_tls,
-    forkable,
-    is_remote,
-    read_token_file,
-    token_source,
-)
+from hitline.connection import MAX_DOCUMENT, Token, check_timeout, check_tls, default_tls, forkable
 from hitline.errors import (
     BadReply,
     ConnectionFailed,
@@ -98,9 +89,8 @@ class HoldersClient:
         check_tls(tls)
         self.address = address
         self._is_tls, self._host, self._port = _parse(address)
-        self._token, self._token_file = token_source(token, token_file)
-        _check_token(self._token)
-        self._token_warned = False
+        self._token = Token(token, token_file)
+        _check_token(self._token.text)
         self._tls = tls  # None: of the environment
         if self._is_tls:
             self._tls_context()  # the files are there
@@ -208,11 +198,13 @@ class HoldersClient:
 
     def _exchange(self, path: str, body: bytes, deadline: float) -> bytes:
         headers: dict[str, Any] = {"Content-Type": "application/json"}
-        if token := self._read_token():
+        token = self._token.read()
+        if token:
+            _check_token(token)
             headers["Authorization"] = b"Bearer " + token
         connection = self._connected(deadline)
-        if token:
-            self._warn_of_plain_text(connection)
+        if token and not self._is_tls:
+            self._token.warn_of_plain_text(connection.sock, self.address, "https", logger)
         connection.sock.settimeout(_remaining(deadline))
         connection.request("POST", path, body, headers)
         connection.response_class = functools.partial(_Response, deadline)  # type: ignore[assignment]
@@ -248,22 +240,6 @@ class HoldersClient:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _read_token(self) -> bytes:
-        """Returns the token, empty if there is none."""
-        if not self._token_file:
-            return self._token
-        token = read_token_file(self._token_file)
-        _check_token(token)
-        return token
-
-    def _warn_of_plain_text(self, connection: http.client.HTTPConnection) -> None:
-        """Warns once if others on the network can read the token."""
-        if self._is_tls or self._token_warned:
-            return
-        if is_remote(connection.sock):
-            self._token_warned = True
-            logger.warning("the token goes to %s in plain text, for all on the way to read; use https://", self.address)
 
     def _tls_context(self) -> ssl.SSLContext:
         return self._tls or default_tls()

@@ -183,10 +183,10 @@ class Refusals(WithoutVariables):
             with self.assertRaises(NotAuthenticated):
                 client.ping()
             self.assertEqual(server.sent(), [b"wrong"])
-            client._retry.connection.auth_retry_at = 0.0
+            client._retry.connection.refused.clear()
             self.assertEqual(client.lookup(64, []), 48)
             self.assertEqual(server.sent(), [b"wrong", SECRET.encode()])
-            self.assertEqual((server.connections, handshake._AUTH_RETRY), (1, 10.0))
+            self.assertEqual((server.connections, handshake._RETRY), (1, 10.0))
 
     def test_an_engines_lookups_are_misses(self) -> None:
         for vllm, want in ((None, 0), ("0.33.0", LookupResult(0))):

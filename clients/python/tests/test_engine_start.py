@@ -239,7 +239,7 @@ class Start(Starting):
                 blocks = eventually(lambda: self.store_if_accepted(server.address), None)
                 assert blocks is not None
                 self.assertEqual(self.hit(scheduler, blocks), (0, False))  # it asks again only after a while
-                scheduler.client._retry.connection.pool_retry_at = 0.0
+                scheduler.client._retry.connection.refused.clear()
                 self.assertEqual(self.hit(scheduler, blocks), (64, True))
 
     @in_releases()

@@ -73,7 +73,7 @@ class Permissions(unittest.TestCase):
                 eventually(lambda: engine.lookup("r", 64, self.keys), 64)
             self.assertNotIn(OLD, "".join(logs.output))
             file.write_text(NEW)
-            engine._retry.connection.auth_retry_at = 0.0
+            engine._retry.connection.refused.clear()
             self.assertEqual(engine.lookup("r", 64, self.keys), 64)
 
 

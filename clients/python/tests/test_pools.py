@@ -157,7 +157,7 @@ class Requests(unittest.TestCase):
                 with self.assertRaisesRegex(error, reason):
                     client.lookup("r", 64, hashes("a", 4))
                 self.assertEqual(server.tags(), [b"pool"])
-                client._retry.connection.pool_retry_at = 0.0  # it has been a while
+                client._retry.connection.refused.clear()  # it has been a while
                 self.assertEqual(client.lookup("r", 64, hashes("a", 4)), 48)
                 self.assertEqual(server.tags(), [b"pool", b"pool", b"lookup"])
                 self.assertEqual(server.connections, 1)
