@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import queue
 import threading
 import time
@@ -243,6 +244,16 @@ class Async(unittest.TestCase):
                 for i in range(10):
                     client.lookup(str(i), 16, [], non_block=True)
                 client.close()
+
+    def test_no_thread_is_left_of_a_client_that_is_dropped(self) -> None:
+        with no_thread_left(self), mock.patch.object(errors.logger, "disabled", True):
+            client = LookupKeyClient(unused_address(self))
+            eventually(lambda: client.lookup("r", 16, [], non_block=True), None)
+            thread = client._worker._thread
+            assert thread is not None
+            del client
+            gc.collect()  # an error that has been logged may keep it
+            thread.join(PATIENCE)
 
     def test_no_thread_before_the_first_lookup_that_is_not_waited_for(self) -> None:
         with no_thread_left(self), mock.patch.object(errors.logger, "disabled", True):
