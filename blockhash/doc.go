@@ -1,7 +1,11 @@
 // Package blockhash computes the block hashes of prompts as engines do, from token ids. A router
 // that has the tokens of a prompt can so look its blocks up in an index that is filled by engines'
-// KV events, without asking an engine. No promise: it is internal to this module, and its API may
-// change in any release.
+// KV events, without asking an engine. Programs are promised all of it. Hashes of a release that is
+// known stay as they are: they are the engine's.
+//
+// A [VLLM] or [SGLang] is made once for its configuration. Its methods append to the caller's
+// buffer, keep nothing of their arguments, and allocate nothing once that buffer and their own
+// are large enough. They are not safe for concurrent use: use a Clone in each goroutine.
 //
 // # Glossary
 //
@@ -87,10 +91,4 @@
 // The rules are those of sglang/srt/mem_cache/utils.py, events.py and
 // cpp_utils/hash_binding.cpp, and of sglang/srt/disaggregation/kv_events.py in 0.5.23. Tokens
 // of up to 32 bits without namespace have the same hashes from 0.5.10 on.
-//
-// # Use
-//
-// A VLLM or SGLang is made once for its configuration. Its methods append to the caller's
-// buffer, keep nothing of their arguments, and allocate nothing once that buffer and their own
-// are large enough. They are not safe for concurrent use: use a Clone in each goroutine.
 package blockhash

@@ -159,7 +159,7 @@ func storeMasks(c *Coordinator, alignedLen, startToken, promptTokens int64) ([]M
 	}
 	for g := range masks {
 		template := s.Mask(g)
-		masks[g] = Mask{n: template.n * (alignedLen / c.align), period: template.n, tail: template.extra[0].hi - template.extra[0].lo}
+		masks[g] = Mask{n: template.n * (alignedLen / c.align), rule: periodic{period: template.n, tail: template.extra[0].hi - template.extra[0].lo}}
 	}
 	return masks, nil
 }

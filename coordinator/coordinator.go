@@ -33,12 +33,13 @@ type Coordinator struct {
 // attentionGroup is the set of groups with one spec. A chunk of it is cached only if every
 // member has it.
 type attentionGroup struct {
-	Group                // the common spec; its IsEagleGroup and Uniform are those of the first member
-	block          int64 // BlockSize, tokens
-	stride         int   // hash blocks in a block
-	chunkPositions int   // presence positions in a block: stride if fine-grained, otherwise 1
-	eagle          bool  // some member is an eagle group
-	members        []int // group numbers
+	Group                    // the common spec; its IsEagleGroup and Uniform are those of the first member
+	block          int64     // BlockSize, tokens
+	stride         int       // hash blocks in a block
+	chunkPositions int       // presence positions in a block: stride if fine-grained, otherwise 1
+	eagle          bool      // some member is an eagle group
+	members        []int     // group numbers
+	before         *periodic // groupState.before of the members, in common
 }
 
 // groupState is what New computes for a store group.
@@ -49,6 +50,7 @@ type groupState struct {
 	attention int      // index of its attention group
 	eagle     bool     // the group itself is an eagle group, not only its attention group
 	keyMask   Mask     // the chunks whose keys a lookup checks, without a length
+	before    periodic // the positions that count as present if they lie before a lookup's start
 	ranks     []Rank   // the ranks that must hold a block, in key order
 	prefixes  []string // KeyPrefix of each rank
 	prefixAt  int      // index of the first of them in Coordinator.prefixes
@@ -89,9 +91,18 @@ func New(pool Pool) (*Coordinator, error) {
 	for g := range c.groups {
 		state := &c.groups[g]
 		state.keyMask = c.lookupPattern(g)
+		if !pool.CapacityOnly {
+			state.before = c.KeyMask(g).rule
+		}
 		state.ranks = c.requiredRanks(g)
 		state.prefixes, state.prefixAt = c.keyPrefixes(g), len(c.prefixes)
 		c.prefixes = append(c.prefixes, state.prefixes...)
+	}
+	for i := range c.attention {
+		a := &c.attention[i]
+		// Before 0.27.0 the masks of eagle members have more than those of others.
+		plain := slices.IndexFunc(a.members, func(g int) bool { return !c.groups[g].eagle })
+		a.before = &c.groups[a.members[max(0, plain)]].before
 	}
 	return c, nil
 }

@@ -54,7 +54,7 @@
 //	presence.go     presence bits, and searches in them a word at a time
 //	finders.go      the rule of each kind, for one attention group
 //	find.go         FindHit: the common hit of all attention groups
-//	mask.go         Mask, a list kept as a rule
+//	mask.go         Mask, a list kept as a rule; periodic.go what repeats in it
 //	masks.go        store, lookup and load masks
 //	stored_chunks.go StoredChunks: what a store of a prompt keeps
 //	tail.go         Hit, and the tail boundaries of its groups
@@ -73,8 +73,9 @@
 // # Invariants and cost
 //
 //   - A bit is read only below the current bound, and only if its chunk has a hash.
-//   - Lengths in tokens are any int64, and no cost is proportional to them.
-//   - A finder does at most one operation per word of the bitset and one per run of set bits.
+//   - Lengths in tokens are any int64, and no cost is proportional to them, nor to a start.
+//   - A finder does at most one operation per word of the bitset and one per run of set bits. Bits begin
+//     at the start of a lookup. Searches before it take constant time: whole periods of a mask are alike.
 //   - FindHit allocates nothing once its Scratch has served a pool of as many groups.
 //   - Configured sizes are bounded so that their products stay within 64 bits.
 //

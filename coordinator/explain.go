@@ -82,8 +82,8 @@ func (c *Coordinator) FirstMissingPosition(end *GroupEnd) int {
 }
 
 // Explain is Answer with the end of each group's hit and its reason. p is as
-// for Answer, but must have the bits behind the first miss too. onAnyRank must have the
-// blocks that are stored on some of their ranks and not all.
+// for Answer, but must have the bits behind the first miss too. onAnyRank begins at the same start, and
+// must have the blocks that are stored on some of their ranks and not all.
 //
 // It fails if Answer does, and only then: for a group that would fail alone, because the
 // request has too few hashes for it, the tokens of these hashes count. It allocates, and is
@@ -130,7 +130,7 @@ func (c *Coordinator) LookupExplain(numTokens int64, hashes Hashes, store KeySto
 			return Hit{}, nil, errors.Join(storeErr, err)
 		}
 	}
-	p := &Presence{NumHashes: l.numHashes, Bits: l.presence.Bits}
+	p := &Presence{NumHashes: l.presence.NumHashes, Bits: l.presence.Bits, Start: l.presence.Start}
 	hit, ends, err := c.Explain(p, l.presentOnAnyRank(answers), numTokens)
 	if err == nil {
 		l.setMissingRanks(ends, answers)
@@ -141,7 +141,7 @@ func (c *Coordinator) LookupExplain(numTokens int64, hashes Hashes, store KeySto
 // presentOnAnyRank returns the positions whose blocks are stored on at least one of their ranks,
 // by the answers to all keys. applyAnswers must have accepted them.
 func (l *storeLookup) presentOnAnyRank(answers []int) *Presence {
-	p := &Presence{NumHashes: l.numHashes, Bits: make([][]uint64, len(l.c.groups))}
+	p := &Presence{NumHashes: l.presence.NumHashes, Bits: make([][]uint64, len(l.c.groups)), Start: l.presence.Start}
 	for g := range l.c.groups {
 		p.Bits[g] = make([]uint64, len(l.presence.Bits[g]))
 		ranks := len(l.c.groups[g].ranks)
@@ -162,7 +162,7 @@ func (l *storeLookup) presentOnAnyRank(answers []int) *Presence {
 func (l *storeLookup) setMissingRanks(ends []GroupEnd, answers []int) {
 	for g := range ends {
 		end, ranks := &ends[g], len(l.c.groups[g].ranks)
-		missing := l.c.FirstMissingPosition(end)
+		missing := l.c.FirstMissingPosition(end) - l.c.FirstPosition(g, l.presence.Start)
 		for from, to := range l.keyRuns(g) {
 			if from <= missing && missing < to {
 				own := answers[min((missing-from)*ranks, len(answers)):] // from 0.25.0 on the last may be missing
@@ -176,7 +176,7 @@ func (l *storeLookup) setMissingRanks(ends []GroupEnd, answers []int) {
 // explainGroup sets end to that of its group, as if it were the only one.
 func (c *Coordinator) explainGroup(end *GroupEnd, p, onAnyRank *Presence, tokenLen, numTokens int64) error {
 	alone := c.attention[c.groups[end.Group].attention]
-	alone.members = []int{end.Group}
+	alone.members, alone.before = c.groups[end.Group].self[:], &c.groups[end.Group].before
 	args := finderArgs{maxLength: tokenLen, align: c.align, drop: alone.eagle}
 	if c.rules.singleAlignsToBlock && len(c.attention) == 1 {
 		args.align = alone.block
@@ -234,6 +234,7 @@ func (v *view) firstAbsentBlock(from, to int64, chunkPositions int) int64 {
 	if chunkPositions == 1 && from < to {
 		return int64(v.onesFrom(int(from), int(to)))
 	}
+	from = max(from, min(to, int64(v.firstBlock(chunkPositions))))
 	for from < to && v.hasBlock(int(from), chunkPositions) {
 		from++
 	}

@@ -153,18 +153,15 @@ func (c *Coordinator) findWindowChunks(a *attentionGroup, p *Presence, args find
 
 // lastAbsentBlock is lastGap for blocks of several positions.
 func (v *view) lastAbsentBlock(from, i, chunkPositions int, present *span) int {
-	if v.everything {
-		return -1
-	}
 	if present.from > i || i >= present.to {
 		*present = span{i + 1, i + 1}
 	}
-	for present.from > from {
+	for end := max(from, v.firstBlock(chunkPositions)); present.from > end; present.from-- {
 		if !v.hasBlock(present.from-1, chunkPositions) {
 			return present.from - 1
 		}
-		present.from--
 	}
+	present.from = min(present.from, from)
 	return -1
 }
 
@@ -197,13 +194,17 @@ func (s *runSearch) last(v *view, last int, present *span) (start, length int) {
 	if s.drop {
 		edge = 0
 	}
+	first, noRun := v.firstBlock(s.chunkPositions), -1
 	for {
 		if s.chunkPositions == 1 {
 			last = v.lastOne(last)
 		}
+		if last < first { // blocks and alignment repeat there: the last period has a run, or none has
+			noRun = max(noRun, last-max(int(v.before.period), s.alignBlocks))
+		}
 		aligned := (last+edge)/s.alignBlocks*s.alignBlocks - edge
 		switch {
-		case last < 0 || aligned < 0:
+		case last <= noRun || aligned < 0:
 			return 0, 0
 		case aligned < last:
 			last = aligned // not checked yet: look again from there

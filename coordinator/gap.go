@@ -5,7 +5,7 @@ package coordinator
 // leaves out are not looked up.
 func (a *attentionGroup) findGap(end *GroupEnd, v *view, args finderArgs, numKnown int64, mask Mask) {
 	from, to := a.neededToEndLater(end.EndTokens, args, numKnown, mask)
-	if from >= to || v.everything {
+	if from >= to {
 		return
 	}
 	last := v.lastGap(int(from), int(to-1), a.chunkPositions, new(span))
@@ -57,7 +57,7 @@ func (a *attentionGroup) windowToEndLater(end int64, args finderArgs, numKnown i
 		last += step // a run shorter than the window loses one step more
 	}
 	// The mask and the alignment repeat, so a window that fits fits within two periods.
-	for limit := min(numKnown, last+2*mask.period+need); last < limit; {
+	for limit := min(numKnown, last+2*mask.rule.period+need); last < limit; {
 		from, to = max(0, last+1-need), last+1
 		start, runEnd, ok := mask.Next(from)
 		switch {

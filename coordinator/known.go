@@ -22,7 +22,7 @@ func (l *storeLookup) useKnown(store KeyStore, limit int) {
 	}
 	for g := range l.c.groups {
 		unknown := 0
-		for w, wanted := range l.reads.wanted[g] {
+		for w, wanted := range l.wanted[g] {
 			if unknown >= limit {
 				break
 			}
@@ -30,7 +30,7 @@ func (l *storeLookup) useKnown(store KeyStore, limit int) {
 				continue
 			}
 			blocks := known.Known(g, l.hashes, l.hashOf(g, w), l.c.KeyStride(g), wanted)
-			l.reads.wanted[g][w] &^= blocks
+			l.wanted[g][w] &^= blocks
 			l.undetermined[g][w] &^= blocks // which counted as present
 			unknown += bits.OnesCount64(wanted &^ blocks)
 		}
@@ -44,7 +44,7 @@ func (l *storeLookup) tellFound(store KeyStore) {
 		return
 	}
 	for g := range l.c.groups {
-		for w, wanted := range l.reads.wanted[g] {
+		for w, wanted := range l.wanted[g] {
 			if found := wanted & l.presence.Bits[g][w] &^ l.undetermined[g][w]; found != 0 {
 				known.Found(g, l.hashes, l.hashOf(g, w), l.c.KeyStride(g), found)
 			}
@@ -52,6 +52,5 @@ func (l *storeLookup) tellFound(store KeyStore) {
 	}
 }
 
-// hashOf returns the index in hashes of the hash of the first position of word w, below 0 if it is before the
-// start.
-func (l *storeLookup) hashOf(g, w int) int { return KeyIndex(64*w, l.c.KeyStride(g)) - l.first }
+// hashOf returns the index in hashes of the hash of the first position of word w.
+func (l *storeLookup) hashOf(g, w int) int { return KeyIndex(64*w, l.c.KeyStride(g)) }

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"iter"
 	"math"
 
 	"github.com/hitline/hitline/internal/requesterror"
@@ -53,14 +52,11 @@ func (c *Coordinator) CheckStart(start, numTokens int64) error {
 		return requesterror.New(ErrPrecondition, "start_token %d is no multiple of %d, the pool's scheduler_block_size", start, block)
 	case start > numTokens:
 		return requesterror.New(ErrPrecondition, "start_token %d is beyond num_tokens %d", start, numTokens)
-	case start/int64(c.pool.HashBlockSize) > maxStart:
-		return requesterror.New(ErrPrecondition, "start_token %d has more than %d hashes before it", start, maxStart)
+	case start/int64(c.pool.HashBlockSize) > math.MaxInt/2: // an int may have 32 bits
+		return requesterror.New(ErrPrecondition, "start_token %d has more than %d hashes before it", start, math.MaxInt/2)
 	}
 	return nil
 }
-
-// maxStart bounds the hashes before a start: a lookup has a bit for each of them in every group.
-const maxStart = 1 << 26
 
 // NumHashes returns how many hashes a prompt has by its hashes from their start on: those before it
 // count.
@@ -71,32 +67,19 @@ func (c *Coordinator) NumHashes(hashes Hashes) int {
 	return int(hashes.Start()/int64(c.pool.HashBlockSize)) + hashes.Len()
 }
 
-// positionsBefore returns the number of positions of group g that end at or before token start.
-func (c *Coordinator) positionsBefore(g int, start int64) int {
-	if start == 0 {
+// FirstPosition returns the first position of group g whose keys a lookup from token start may check: the
+// number of those that end at or before start.
+func (c *Coordinator) FirstPosition(g int, start int64) int {
+	if start == 0 || c.pool.CapacityOnly {
 		return 0
 	}
 	return int(start / (int64(c.KeyStride(g)) * int64(c.pool.HashBlockSize)))
 }
 
-// SetStart sets the bits of the positions of group g that a lookup takes for present because it begins
-// at token start. These are all that end at or before start and are true in KeyMask(g). The set
-// must be long enough, and empty.
-func (c *Coordinator) SetStart(set []uint64, g int, start int64) {
-	if start > 0 && !c.pool.CapacityOnly {
-		mask := c.KeyMask(g)
-		mask.setFirst(set, c.positionsBefore(g, start))
-	}
-}
-
-// KeysBefore returns how many keys lie before a start: those of SetStart, on all ranks.
+// KeysBefore returns how many keys lie before a start: those that count as present, on all ranks.
 func (c *Coordinator) KeysBefore(start int64) (keys int64) {
-	if c.pool.CapacityOnly {
-		return 0
-	}
 	for g := range c.groups {
-		mask := c.KeyMask(g)
-		keys += mask.countFirst(int64(c.positionsBefore(g, start))) * int64(len(c.groups[g].ranks))
+		keys += c.groups[g].before.count(int64(c.FirstPosition(g, start))) * int64(len(c.groups[g].ranks))
 	}
 	return keys
 }
@@ -144,10 +127,9 @@ func (c *Coordinator) hasKeys(tokenLen int64, numHashes int) bool {
 // until the next use of s. Its errors are those of TokenLen and FindHit, and ErrPrecondition
 // if a group has no tail boundary. (Reference: MooncakeStoreWorker.lookup.)
 //
-// p must have bits only at positions whose keys the lookup checks, see Positions, and those of
-// SetStart if the lookup has a start. Answer differs from FindHit as follows. Without hashes,
-// tokens or keys it returns 0. From 0.27.0 on it shortens a hit of all tokens, so that one token is
-// left to compute.
+// p must have bits only at positions whose keys the lookup checks, see Positions. Answer differs from
+// FindHit as follows. Without hashes, tokens or keys it returns 0. From 0.27.0 on it shortens a hit of
+// all tokens, so that one token is left to compute.
 func (c *Coordinator) Answer(p *Presence, numTokens int64, s *Scratch) (Hit, error) {
 	if p.NumHashes <= 0 || numTokens <= 0 {
 		return Hit{}, nil
@@ -186,23 +168,4 @@ func (c *Coordinator) shortenFullHit(p *Presence, hit, numTokens int64, s *Scrat
 		return hit, nil
 	}
 	return c.FindHit(p, floorTo(numTokens-1, c.align), true, s)
-}
-
-// keyRuns iterates over the runs [from, to) of positions of group g, from the first on, whose keys a
-// lookup checks.
-func (c *Coordinator) keyRuns(g, first int, tokenLen int64, numHashes int) iter.Seq2[int, int] {
-	return func(yield func(int, int) bool) {
-		mask := c.KeyMask(g)
-		positions := int64(c.Positions(g, tokenLen, numHashes))
-		for at := int64(first); at < positions; {
-			start, end, ok := mask.Next(at)
-			if !ok || start >= positions {
-				return
-			}
-			at = min(end, positions)
-			if !yield(int(start), int(at)) {
-				return
-			}
-		}
-	}
 }

@@ -17,11 +17,8 @@ type Mask struct {
 	n      int64 // entries
 	origin int64 // chunk number of entry 0
 
-	// The rule, in chunk numbers. Chunk i is real if it is periodic: i >= shift and
-	// (i-shift) mod period >= period-tail. With period 0 no chunk is. It is also real
-	// if it lies in one of the extra runs.
-	shift, period, tail int64
-	extra               [2]run
+	rule  periodic // chunk numbers that are real
+	extra [2]run   // more of them
 }
 
 // run is the chunks [lo, hi).
@@ -30,7 +27,7 @@ type run struct{ lo, hi int64 }
 func (r run) has(i int64) bool { return r.lo <= i && i < r.hi }
 
 // allMask is the sentinel without an end. boundMasks sets its length.
-var allMask = Mask{all: true, n: math.MaxInt64}
+var allMask = Mask{all: true, n: math.MaxInt64, rule: everyPosition}
 
 // tailMask returns the mask of null false entries followed by real true ones.
 func tailMask(null, real int64) Mask {
@@ -64,12 +61,7 @@ func (m Mask) At(i int64) bool {
 		return true
 	}
 	i += m.origin
-	return m.extra[0].has(i) || m.extra[1].has(i) || m.periodic(i)
-}
-
-// periodic reports whether the periodic part of the rule makes chunk i real.
-func (m *Mask) periodic(i int64) bool {
-	return m.period > 0 && i >= m.shift && (i-m.shift)%m.period >= m.period-m.tail
+	return m.extra[0].has(i) || m.extra[1].has(i) || m.rule.has(i)
 }
 
 // Next returns the first run [start, end) of true entries with start at or after entry i.
@@ -93,13 +85,7 @@ func (m Mask) Next(i int64) (start, end int64, ok bool) {
 // nextTrue returns the first real chunk at or after chunk i, math.MaxInt64 if there is
 // none.
 func (m *Mask) nextTrue(i int64) int64 {
-	next := int64(math.MaxInt64)
-	if m.period > 0 && m.tail > 0 {
-		next = max(i, m.shift)
-		if phase := (next - m.shift) % m.period; phase < m.period-m.tail {
-			next += m.period - m.tail - phase
-		}
-	}
+	next := m.rule.next(i)
 	for _, r := range m.extra {
 		if i < r.hi && r.lo < r.hi {
 			next = min(next, max(i, r.lo))
@@ -111,57 +97,19 @@ func (m *Mask) nextTrue(i int64) int64 {
 // runEnd returns the first chunk at or after chunk i that is not real, math.MaxInt64 if
 // there is none.
 func (m *Mask) runEnd(i int64) int64 {
-	for {
+	for i < math.MaxInt64 {
 		switch {
 		case m.extra[0].has(i):
 			i = m.extra[0].hi
 		case m.extra[1].has(i):
 			i = m.extra[1].hi
-		case !m.periodic(i):
-			return i
-		case m.tail >= m.period:
-			return math.MaxInt64
+		case m.rule.has(i):
+			i = m.rule.nextGap(i)
 		default:
-			i += m.period - (i-m.shift)%m.period
+			return i
 		}
 	}
-}
-
-// setFirst sets the bits of the true entries below n. It takes a time by the words of the set,
-// however many runs there are. m must be a mask of KeyMask: it has no extra runs and begins with
-// chunk 0.
-func (m *Mask) setFirst(set []uint64, n int) {
-	if m.all {
-		setBits(set, 0, n)
-		return
-	}
-	words := int(min(m.period, int64(n/64))) + 1 // the bits repeat after as many words as the period has entries
-	for at := int64(0); ; {
-		start, end, ok := m.Next(at)
-		if !ok || start >= int64(min(n, 64*words)) {
-			break
-		}
-		at = min(end, int64(n))
-		setBits(set, int(start), int(at))
-	}
-	for w := words; 64*w < n; w++ {
-		set[w] = set[w-int(m.period)]
-	}
-	if n%64 != 0 {
-		set[n/64] &= lowBits(n % 64)
-	}
-}
-
-// countFirst returns how many of the first n entries are true. m must be as for setFirst.
-func (m *Mask) countFirst(n int64) int64 {
-	switch {
-	case m.all:
-		return n
-	case m.period == 0 || n <= m.shift:
-		return 0
-	}
-	n -= m.shift
-	return n/m.period*m.tail + max(0, n%m.period-(m.period-m.tail))
+	return i
 }
 
 // Runs iterates over the runs [start, end) of true entries, in order, within [0, Len()).

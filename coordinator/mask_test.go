@@ -55,12 +55,12 @@ func TestMaskRuns(t *testing.T) {
 		{"zero value", Mask{}, ""},
 		{"found", tailMask(2, 3), "FFTTT"},
 		{"only nulls", tailMask(3, 0), "FFF"},
-		{"periodic, shifted", Mask{n: 9, shift: 1, period: 4, tail: 2}, "FFFTTFFTT"},
-		{"cut in a run", Mask{n: 8, shift: 1, period: 4, tail: 2}, "FFFTTFFT"},
-		{"a range that joins runs", Mask{n: 9, period: 4, tail: 2, extra: [2]run{{4, 6}}}, "FFTTTTTTF"},
-		{"a range inside a gap", Mask{n: 8, period: 8, tail: 1, extra: [2]run{{3, 5}}}, "FFFTTFFT"},
+		{"periodic, shifted", Mask{n: 9, rule: periodic{1, 4, 2}}, "FFFTTFFTT"},
+		{"cut in a run", Mask{n: 8, rule: periodic{1, 4, 2}}, "FFFTTFFT"},
+		{"a range that joins runs", Mask{n: 9, rule: periodic{0, 4, 2}, extra: [2]run{{4, 6}}}, "FFTTTTTTF"},
+		{"a range inside a gap", Mask{n: 8, rule: periodic{0, 8, 1}, extra: [2]run{{3, 5}}}, "FFFTTFFT"},
 		{"a range behind the end", Mask{n: 4, extra: [2]run{{2, 9}}}, "FFTT"},
-		{"with an origin", Mask{n: 6, origin: 3, period: 4, tail: 1}, "TFFFTF"},
+		{"with an origin", Mask{n: 6, origin: 3, rule: periodic{0, 4, 1}}, "TFFFTF"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			assert.Equal(t, tc.text, show(tc.mask))

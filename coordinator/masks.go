@@ -167,21 +167,21 @@ func (c *Coordinator) reachableWindow(group *Group, eagle bool, interval *int, p
 	block, need := int64(group.BlockSize), int64(group.windowBlocks(eagle))
 	m := Mask{}
 	if eagle {
-		m.shift = 1
+		m.rule.shift = 1
 	}
 	segment := int64(c.pool.SchedulerBlockSize)
 	if interval != nil {
 		segment = int64(*interval)
 	}
 	if segment > 0 {
-		m.period, m.tail = segment/block, need
-		if need >= m.period {
+		m.rule.period, m.rule.tail = segment/block, need
+		if need >= m.rule.period {
 			return allMask
 		}
 	}
 	if interval != nil && promptTokens >= 0 {
 		for i, boundary := range c.replayBoundaries(promptTokens) {
-			end := boundary/block + m.shift
+			end := boundary/block + m.rule.shift
 			m.extra[i] = run{max(0, end-need), max(0, end)}
 		}
 	}
@@ -194,8 +194,8 @@ func (c *Coordinator) reachableMamba(blockSize, interval int, promptTokens int64
 	block := int64(blockSize)
 	m := Mask{}
 	if interval > 0 {
-		m.period, m.tail = int64(interval)/block, 1
-		if m.period <= 1 {
+		m.rule.period, m.rule.tail = int64(interval)/block, 1
+		if m.rule.period <= 1 {
 			return allMask
 		}
 	}

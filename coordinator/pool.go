@@ -218,7 +218,8 @@ func (p *Pool) validateRetention() error {
 }
 
 // validateRelease checks that VLLM is known. An unknown release that is older than the newest
-// known one is never allowed: its engines may read the reply in another form.
+// known one is never allowed: its engines may read the reply in another form. A candidate or a
+// post release of the newest one can be allowed.
 func (p *Pool) validateRelease() error {
 	if p.VLLM == "" {
 		return nil
@@ -227,7 +228,7 @@ func (p *Pool) validateRelease() error {
 	switch {
 	case err == nil:
 		return nil
-	case !isNewer(p.VLLM, NewestRelease()):
+	case isNewer(NewestRelease(), p.VLLM) || suggestRelease(p.VLLM) != "":
 		return invalid([]string{"vllm"}, "%w", err)
 	case !p.AllowUnknownVLLM:
 		return invalid([]string{"vllm"}, "%w; allow_unknown_vllm serves newer ones by the rules of %s", err, NewestRelease())

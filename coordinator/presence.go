@@ -2,22 +2,29 @@ package coordinator
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 )
 
 // Presence tells which blocks of one request are stored on every rank that must hold them.
 // The caller owns it; the coordinator only reads it, during a call.
 //
-// Bits[g] is the bitset of group g in words of 64, lowest bit first. Bit i is position i
-// of the group: the block keyed by raw hash KeyIndex(i, KeyStride(g)). Missing
-// words count as zero, so a caller that stops at the first miss need not pad. Bits behind
-// the last whole block are not read.
+// Bits[g] is the bitset of group g in words of 64, lowest bit first. Bit i is position first+i
+// of the group, first being FirstPosition(g, Start): the block keyed by raw hash
+// KeyIndex(first+i, KeyStride(g)). Missing words count as zero, so a caller that stops at the
+// first miss need not pad. Bits behind the last whole block are not read.
 type Presence struct {
-	NumHashes  int  // raw hashes of the request
+	NumHashes  int  // raw hashes of the request, those before Start included
 	Everything bool // every block of every group is stored; Bits is not read
 	Bits       [][]uint64
 
-	reads *reads // records the positions that the finders read, unless it is nil
+	// Start is the token at which the lookup begins: see CheckStart. Of the positions before the
+	// first of Bits those in KeyMask are present, and no other.
+	Start int64
+
+	// onRead, unless it is nil, is called with what the finders read: the positions [from, to) of the
+	// members of an attention group, counted from the first of Bits.
+	onRead func(members []int, from, to int)
 }
 
 // checkPresence fails unless p fits the pool.
@@ -32,27 +39,43 @@ func (c *Coordinator) checkPresence(p *Presence) error {
 }
 
 // view is the presence of one attention group: position i is set if it is set for every
-// member. The words of the members are combined as they are read.
+// member. The words of the members are combined as they are read. They begin with position first.
 type view struct {
-	bits       [][]uint64
-	members    []int
-	everything bool
-	reads      *reads
+	bits    [][]uint64
+	members []int
+	first   int
+	before  *periodic // the positions before first that are set
+	onRead  func(members []int, from, to int)
 }
 
 func (a *attentionGroup) view(p *Presence) view {
-	return view{bits: p.Bits, members: a.members, everything: p.Everything, reads: p.reads}
+	v := view{bits: p.Bits, members: a.members, before: a.before, onRead: p.onRead}
+	switch {
+	case p.Everything:
+		v.first, v.before = math.MaxInt, &everyPosition
+	case p.Start > 0:
+		v.first = int(p.Start / (a.block / int64(a.chunkPositions)))
+	}
+	return v
+}
+
+// firstBlock returns how many blocks of chunkPositions positions lie before the words. They are all set if
+// chunkPositions is not 1: in fine-grained mode KeyMask has every position.
+func (v *view) firstBlock(chunkPositions int) int {
+	if chunkPositions == 1 || v.first == 0 { // the usual cases are not divided
+		return v.first
+	}
+	return v.first / chunkPositions
 }
 
 // recordRead records that the answer depends on the positions [from, to).
 func (v *view) recordRead(from, to int) {
-	if v.reads != nil {
-		v.reads.record(v, from, to)
+	if v.onRead != nil {
+		v.onRead(v.members, from-v.first, to-v.first)
 	}
 }
 
-// word returns positions 64*w to 64*w+63. With everything there are no words, and word
-// must not be called.
+// word returns the positions from first+64*w on.
 func (v *view) word(w int) uint64 {
 	word := ^uint64(0)
 	for _, g := range v.members {
@@ -68,7 +91,11 @@ func (v *view) word(w int) uint64 {
 // has reports whether position i is set.
 func (v *view) has(i int) bool {
 	v.recordRead(i, i+1)
-	return v.word(i/64)>>(i%64)&1 != 0
+	if i < v.first {
+		return v.before.has(int64(i))
+	}
+	at := i - v.first
+	return v.word(at/64)>>(at%64)&1 != 0
 }
 
 // onesFrom returns the first clear position at or after from, at most limit. It returns
@@ -77,24 +104,26 @@ func (v *view) onesFrom(from, limit int) int {
 	if from >= limit {
 		return from
 	}
-	if v.everything {
-		return limit
-	}
 	end := from
-	for end < limit {
-		zero := bits.TrailingZeros64(^v.word(end/64) >> (end % 64))
-		if zero < 64-end%64 {
+	if from < v.first {
+		end = int(min(v.before.nextGap(int64(from)), int64(v.first)))
+	}
+	for end >= v.first && end < limit {
+		at := end - v.first
+		zero := bits.TrailingZeros64(^v.word(at/64) >> (at % 64))
+		if zero < 64-at%64 {
 			end += zero
 			break
 		}
-		end = v.skipOnes(end/64+1, limit) * 64
+		end = v.first + v.skipOnes(at/64+1, limit-v.first)*64
 	}
-	v.recordRead(from, min(end+1, limit))
-	return min(end, limit)
+	end = min(end, limit)
+	v.recordRead(from, min(end, limit-1)+1)
+	return end
 }
 
 // skipOnes returns the index of a word at or after w; the words from w up to it are all
-// ones. It stops at limit, in positions. A fully stored chain is all ones.
+// ones. It stops at limit, in bits. A fully stored chain is all ones.
 func (v *view) skipOnes(w, limit int) int {
 	if len(v.members) > 1 {
 		return w
@@ -110,10 +139,10 @@ func (v *view) skipOnes(w, limit int) int {
 // leadingBlocks returns the number of blocks, at most limit, before the first absent one.
 // A block is chunkPositions positions long.
 func (v *view) leadingBlocks(limit, chunkPositions int) int {
-	if chunkPositions == 1 || v.everything {
+	if chunkPositions == 1 {
 		return v.onesFrom(0, limit)
 	}
-	n := 0
+	n := min(limit, v.firstBlock(chunkPositions))
 	for n < limit && v.hasBlock(n, chunkPositions) {
 		n++
 	}
@@ -128,36 +157,44 @@ func (v *view) hasBlock(i, chunkPositions int) bool {
 
 // lastOne returns the highest set position in [0, i], or -1.
 func (v *view) lastOne(i int) int {
-	if i < 0 || v.everything {
-		return i
+	if i < 0 {
+		return -1
 	}
-	at := -1
-	word := v.word(i/64) << (63 - i%64) // position i is now the top bit
-	if word != 0 {
-		at = i - bits.LeadingZeros64(word)
-	}
-	for w := i/64 - 1; w >= 0 && at < 0; w-- {
-		if word := v.word(w); word != 0 {
-			at = w*64 + 63 - bits.LeadingZeros64(word)
+	at, end := -1, i-v.first
+	if end >= 0 {
+		word := v.word(end/64) << (63 - end%64) // position i is now the top bit
+		if word != 0 {
+			at = i - bits.LeadingZeros64(word)
 		}
+		for w := end/64 - 1; w >= 0 && at < 0; w-- {
+			if word := v.word(w); word != 0 {
+				at = v.first + w*64 + 63 - bits.LeadingZeros64(word)
+			}
+		}
+	}
+	if at < 0 {
+		at = int(v.before.last(int64(min(i, v.first-1))))
 	}
 	v.recordRead(max(at, 0), i+1)
 	return at
 }
 
-// firstOne returns the lowest set position in [from, to), to if there is none. It must not be
-// called with everything.
+// firstOne returns the lowest set position in [from, to), to if there is none.
 func (v *view) firstOne(from, to int) int {
-	at, first := from, v.bits[v.members[0]]
-	for at < to {
-		w := at / 64
-		if word := v.word(w) >> (at % 64); word != 0 {
+	at := from
+	if from < v.first {
+		at = int(min(v.before.next(int64(from)), int64(v.first)))
+	}
+	for at >= v.first && at < to {
+		w := (at - v.first) / 64
+		if word := v.word(w) >> ((at - v.first) % 64); word != 0 {
 			at += bits.TrailingZeros64(word)
 			break
 		}
-		for w++; w < len(first) && first[w] == 0 && w < to/64; w++ { // words without a block of the first group
+		set := v.bits[v.members[0]]
+		for w++; w < len(set) && set[w] == 0 && w < (to-v.first)/64; w++ { // words without a block of the first group
 		}
-		at = w * 64
+		at = v.first + w*64
 	}
 	at = max(from, min(at, to))
 	v.recordRead(from, min(at+1, to))
@@ -166,20 +203,18 @@ func (v *view) firstOne(from, to int) int {
 
 // lastZero returns the highest clear position in [from, i], or -1.
 func (v *view) lastZero(from, i int) int {
-	if v.everything {
-		return -1
-	}
-	at, last := -1, i
-	for i >= from && at < 0 {
-		word := ^v.word(i/64) << (63 - i%64)
-		if word != 0 {
-			at = i - bits.LeadingZeros64(word)
+	at := -1
+	for end := i - v.first; end >= max(0, from-v.first) && at < 0; end = end/64*64 - 1 {
+		if word := ^v.word(end/64) << (63 - end%64); word != 0 {
+			at = v.first + end - bits.LeadingZeros64(word)
 		}
-		i = i/64*64 - 1
+	}
+	if at < 0 && from < v.first {
+		at = int(v.before.lastGap(int64(min(i, v.first-1))))
 	}
 	if at < from {
 		at = -1
 	}
-	v.recordRead(max(at, from), last+1)
+	v.recordRead(max(at, from), i+1)
 	return at
 }

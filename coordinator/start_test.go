@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -65,24 +66,22 @@ func TestLookupFromStart(t *testing.T) {
 	assert.Equal(t, []int{64 * 8, (n - start - 64 + 65) * 8}, sizes)
 }
 
-func TestMaskSetFirst(t *testing.T) {
-	for period := int64(1); period < 70; period += 3 {
-		for tail := int64(0); tail < period; tail += 1 + period/5 {
-			for _, shift := range []int64{0, 1} {
-				m := Mask{n: 1 << 40, period: period, tail: tail, shift: shift}
-				for _, n := range []int{0, 1, 63, 64, 65, 4096, 10_000} {
-					got, want := make([]uint64, (n+63)/64), make([]uint64, (n+63)/64)
-					m.setFirst(got, n)
-					for i := range n {
-						if m.At(int64(i)) {
-							want[i/64] |= 1 << (i % 64)
-						}
-					}
-					require.Equal(t, want, got, "period %d, tail %d, shift %d, %d entries", period, tail, shift, n)
-				}
-			}
-		}
+// A lookup may begin as far on as 32 bits say.
+func TestFarthestStart(t *testing.T) {
+	const start = int64(1)<<32 - 2
+	c := must(t, Pool{VLLM: "0.28.0", HashBlockSize: 1, Groups: []Group{full(1), window(1, 8)}})
+	var store rounds
+	for g := range 2 {
+		store.hold(c, g, serial(4), 0, below(3))
 	}
+	hit, err := c.Lookup(start+4, serial(4).From(start), ExistsFunc(store.exists))
+	if math.MaxInt == math.MaxInt32 {
+		require.ErrorIs(t, err, ErrPrecondition)
+		return
+	}
+	require.NoError(t, err)
+	assert.EqualValues(t, start+3, hit.Tokens)
+	assert.Equal(t, []int{8}, store.sizes())
 }
 
 // A number that no lookup begins at stays one.

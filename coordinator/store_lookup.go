@@ -40,43 +40,41 @@ const (
 	maxRounds, maxRoundsWithoutFull = 4, 2
 )
 
-// storeLookup is one lookup in rounds. It belongs to one goroutine.
+// storeLookup is one lookup in rounds. It belongs to one goroutine. Its hashes and positions are counted
+// from the start of the lookup, which is an edge of blocks of all groups.
 type storeLookup struct {
-	c         *Coordinator
-	tokenLen  int64
-	hashes    Hashes
-	first     int  // number of the first of hashes, counted from the beginning of the prompt
-	numHashes int  // of the prompt, those before first included
-	stops     bool // the store need not answer what does not matter behind a gap
+	c        *Coordinator
+	tokenLen int64
+	hashes   Hashes
+	stops    bool // the store need not answer what does not matter behind a gap
 
 	scratch      Scratch
 	presence     Presence   // the undetermined positions count as present
 	undetermined [][]uint64 // bits by group: keys to check that are not checked yet
-	reads        reads
-	bound        int64 // tokens: presence beyond it does not matter
+	wanted       [][]uint64 // bits by group: those that the next round checks
+	bound        int64      // tokens: presence beyond it does not matter
 }
 
-// reads are the positions that the rules read in one evaluation.
-type reads struct {
-	of     *storeLookup
-	wanted [][]uint64 // bits by group: the undetermined ones, which the next round checks
-}
+var storeLookups = sync.Pool{New: func() any {
+	l := new(storeLookup)
+	l.presence.onRead = l.record
+	return l
+}}
 
-// record records that the rules have read the positions [from, to) of a view. A position
+// record makes the undetermined positions wanted that the rules have read: see Presence.onRead. A position
 // that is absent for some member is determined.
-func (r *reads) record(v *view, from, to int) {
-	for w := from / 64; w*64 < to; w++ {
-		read := ^uint64(0) >> (63 - min(63, to-1-w*64)) &^ (1<<max(0, from-w*64) - 1)
-		set := v.word(w) & read
-		for _, g := range v.members {
-			if w < len(r.wanted[g]) {
-				r.wanted[g][w] |= r.of.undetermined[g][w] & set
-			}
+func (l *storeLookup) record(members []int, from, to int) {
+	words := len(l.wanted[members[0]]) // as of the other members
+	for w := max(0, from) / 64; w < words && w*64 < to; w++ {
+		read := lowBits(to-w*64) &^ lowBits(from-w*64)
+		for _, g := range members {
+			read &= l.presence.Bits[g][w]
+		}
+		for _, g := range members {
+			l.wanted[g][w] |= l.undetermined[g][w] & read
 		}
 	}
 }
-
-var storeLookups = sync.Pool{New: func() any { return new(storeLookup) }}
 
 // Lookup returns the hit of a lookup of numTokens over an external store. It checks keys in rounds,
 // each a call of Reserve and one of Exists, until no further key can change the answer. It begins
@@ -144,40 +142,47 @@ func (c *Coordinator) newStoreLookup(numTokens int64, hashes Hashes) (*storeLook
 	return l, nil
 }
 
-// begin makes all positions whose keys a lookup checks undetermined, and those before its start
-// present. It returns false if there are none.
+// begin makes all positions whose keys a lookup checks undetermined. It returns false if there are none.
 func (l *storeLookup) begin(c *Coordinator, tokenLen int64, hashes Hashes) bool {
-	l.c, l.tokenLen, l.hashes = c, tokenLen, hashes
-	l.numHashes, l.stops = c.NumHashes(hashes), false
-	l.first = l.numHashes - hashes.Len()
-	if !c.hasKeys(tokenLen, l.numHashes) {
+	l.c, l.tokenLen, l.hashes, l.stops = c, tokenLen, hashes, false
+	l.presence.NumHashes, l.presence.Start = c.NumHashes(hashes), hashes.Start()
+	if !c.hasKeys(tokenLen, l.presence.NumHashes) {
 		return false
 	}
-	l.presence.NumHashes, l.presence.reads = l.numHashes, &l.reads
-	l.reads.of = l
 	l.presence.Bits = resize(l.presence.Bits, len(c.groups))
 	l.undetermined = resize(l.undetermined, len(c.groups))
-	l.reads.wanted = resize(l.reads.wanted, len(c.groups))
+	l.wanted = resize(l.wanted, len(c.groups))
 	for g := range c.groups {
-		words := (c.Positions(g, tokenLen, l.numHashes) + 63) / 64
-		for _, set := range []*[]uint64{&l.presence.Bits[g], &l.undetermined[g], &l.reads.wanted[g]} {
+		words := (l.positions(g) + 63) / 64
+		for _, set := range []*[]uint64{&l.presence.Bits[g], &l.undetermined[g], &l.wanted[g]} {
 			*set = resize(*set, words)
 			clear(*set)
 		}
 		for from, to := range l.keyRuns(g) {
 			setBits(l.undetermined[g], from, to)
 		}
-		c.SetStart(l.presence.Bits[g], g, hashes.Start())
-		for w, word := range l.undetermined[g] {
-			l.presence.Bits[g][w] |= word
-		}
+		copy(l.presence.Bits[g], l.undetermined[g])
 	}
 	return true
 }
 
-// keyRuns iterates over the runs of positions of group g whose keys the lookup checks.
+// positions returns the number of positions of group g that the lookup covers.
+func (l *storeLookup) positions(g int) int {
+	return l.c.Positions(g, l.tokenLen, l.presence.NumHashes) - l.c.FirstPosition(g, l.presence.Start)
+}
+
+// keyRuns iterates over the runs [from, to) of positions of group g whose keys the lookup checks.
 func (l *storeLookup) keyRuns(g int) iter.Seq2[int, int] {
-	return l.c.keyRuns(g, l.c.positionsBefore(g, l.hashes.Start()), l.tokenLen, l.numHashes)
+	return func(yield func(int, int) bool) {
+		first := l.c.FirstPosition(g, l.presence.Start)
+		mask, end := l.c.KeyMask(g).From(int64(first)), int64(l.positions(g))
+		for at := int64(0); ; {
+			from, to, ok := mask.Next(at)
+			if at = min(to, end); !ok || from >= end || !yield(int(from), int(at)) {
+				return
+			}
+		}
+	}
 }
 
 // release returns l to the pool, without references to what it does not own.
@@ -186,10 +191,10 @@ func (l *storeLookup) release() {
 	storeLookups.Put(l)
 }
 
-// evaluate applies the rules to the presence. It sets reads and bound, and returns the
+// evaluate applies the rules to the presence. It sets wanted and bound, and returns the
 // answer as far as it is determined.
 func (l *storeLookup) evaluate(numTokens int64) (Hit, error) {
-	for _, wanted := range l.reads.wanted {
+	for _, wanted := range l.wanted {
 		clear(wanted)
 	}
 	tokens, err := l.c.FindHit(&l.presence, l.tokenLen, true, &l.scratch)
@@ -218,7 +223,7 @@ func (l *storeLookup) hitIsZero() bool {
 		return false
 	}
 	for _, g := range first.members {
-		if countBits(l.reads.wanted[g]) > 0 {
+		if countBits(l.wanted[g]) > 0 {
 			return false
 		}
 	}
@@ -228,7 +233,7 @@ func (l *storeLookup) hitIsZero() bool {
 // wantAll makes all undetermined positions wanted.
 func (l *storeLookup) wantAll() {
 	for g, undetermined := range l.undetermined {
-		copy(l.reads.wanted[g], undetermined)
+		copy(l.wanted[g], undetermined)
 	}
 }
 
@@ -241,7 +246,7 @@ func (l *storeLookup) wantAny() {
 	for g, undetermined := range l.undetermined {
 		for w, word := range undetermined {
 			if word != 0 {
-				l.reads.wanted[g][w] = word & -word
+				l.wanted[g][w] = word & -word
 				return
 			}
 		}
@@ -251,7 +256,7 @@ func (l *storeLookup) wantAny() {
 // numWanted returns the number of wanted positions.
 func (l *storeLookup) numWanted() int {
 	n := 0
-	for _, wanted := range l.reads.wanted {
+	for _, wanted := range l.wanted {
 		n += countBits(wanted)
 	}
 	return n
@@ -277,7 +282,7 @@ func (l *storeLookup) wantReadable() {
 	for g := range l.c.groups {
 		n := l.numReadable(g)
 		for w, word := range l.undetermined[g][:(n+63)/64] {
-			l.reads.wanted[g][w] |= word & lowBits(n-64*w)
+			l.wanted[g][w] |= word & lowBits(n-64*w)
 		}
 	}
 }
@@ -286,7 +291,7 @@ func (l *storeLookup) wantReadable() {
 // rules may read.
 func (l *storeLookup) numReadable(g int) int {
 	positionTokens := int64(l.c.KeyStride(g)) * int64(l.c.pool.HashBlockSize)
-	return int(min(int64(l.c.Positions(g, l.tokenLen, l.numHashes)), l.bound/positionTokens))
+	return int(max(0, min(int64(l.positions(g)), (l.bound-l.presence.Start)/positionTokens)))
 }
 
 // numUndetermined returns the number of undetermined positions that the rules may read.
@@ -309,7 +314,7 @@ func (l *storeLookup) numUndetermined() int {
 func (l *storeLookup) chooseFirstRound() {
 	groups, left := 0, firstRound
 	for g := range l.c.groups {
-		if l.c.groups[g].Kind.IsFull() && countBits(l.reads.wanted[g]) > 0 {
+		if l.c.groups[g].Kind.IsFull() && countBits(l.wanted[g]) > 0 {
 			groups++
 		}
 		if l.c.hitMayGrow() { // a missing first block then leaves these positions to check
@@ -326,7 +331,7 @@ func (l *storeLookup) chooseFirstRound() {
 		if l.c.groups[g].Kind.IsFull() {
 			keep = min(left, max(1, budget/groups))
 		}
-		left -= keepFirst(l.reads.wanted[g], keep)
+		left -= keepFirst(l.wanted[g], keep)
 	}
 }
 
@@ -350,7 +355,7 @@ func (l *storeLookup) countKeys() (numHashes, numKeys int, memory int64) {
 	const header, answer = 16, 8
 	hexLen := hex.EncodedLen(l.hashes.HashLen())
 	for g := range l.c.groups {
-		n := countBits(l.reads.wanted[g])
+		n := countBits(l.wanted[g])
 		if n == 0 {
 			continue
 		}
@@ -372,16 +377,16 @@ const stretch = 512
 func (l *storeLookup) buildKeys(numHashes, numKeys int) *Keys {
 	keys := newKeys(l.c.prefixes, numHashes, numKeys, l.hashes.HashLen())
 	if l.stops {
-		keys.coord, keys.numHashes = l.c, l.numHashes
+		keys.coord, keys.numHashes = l.c, l.hashes.Len()
 		keys.positions = make([]uint32, 0, numHashes)
-		keys.starts = make([]int, 0, l.numHashes/l.c.stretch+2)
+		keys.starts = make([]int, 0, l.hashes.Len()/l.c.stretch+2)
 	}
 	for from, to := range l.stretches() {
 		keys.starts = append(keys.starts, keys.Len())
 		for g := range l.c.groups {
 			stride, group := l.c.KeyStride(g), &l.c.groups[g]
 			for i := range l.wantedIn(g, from, to) {
-				keys.add(group.prefixAt, len(group.prefixes), l.hashes.At(KeyIndex(i, stride)-l.first))
+				keys.add(group.prefixAt, len(group.prefixes), l.hashes.At(KeyIndex(i, stride)))
 				if l.stops {
 					keys.positions = append(keys.positions, uint32(i))
 				}
@@ -394,13 +399,14 @@ func (l *storeLookup) buildKeys(numHashes, numKeys int) *Keys {
 
 // stretches iterates over the hashes [from, to) whose keys are asked together.
 func (l *storeLookup) stretches() iter.Seq2[int, int] {
-	step := l.numHashes
+	numHashes := l.hashes.Len()
+	step := numHashes
 	if l.stops {
 		step = l.c.stretch
 	}
 	return func(yield func(int, int) bool) {
-		for from := 0; from < l.numHashes; from += step {
-			if !yield(from, min(from+step, l.numHashes)) {
+		for from := 0; from < numHashes; from += step {
+			if !yield(from, min(from+step, numHashes)) {
 				return
 			}
 		}
@@ -409,7 +415,7 @@ func (l *storeLookup) stretches() iter.Seq2[int, int] {
 
 // wantedIn iterates over the wanted positions of group g that hashes [from, to) key.
 func (l *storeLookup) wantedIn(g, from, to int) iter.Seq[int] {
-	set, stride := l.reads.wanted[g], l.c.KeyStride(g)
+	set, stride := l.wanted[g], l.c.KeyStride(g)
 	return func(yield func(int) bool) {
 		i, end := from/stride, min(to/stride, 64*len(set))
 		for i < end {

@@ -333,7 +333,7 @@ func (g *lookupCase) check(t testing.TB, inRounds *rounds, hit Hit, err error) {
 	if g.start > 0 {
 		whole := rounds{held: maps.Clone(g.held)}
 		for group := range g.c.groups {
-			whole.hold(g.c, group, g.hashes, 0, below(g.c.positionsBefore(group, g.start)))
+			whole.hold(g.c, group, g.hashes, 0, below(g.c.FirstPosition(group, g.start)))
 		}
 		want, wantErr := g.c.lookupAll(g.tokens, g.hashes, ExistsFunc(whole.exists))
 		if errorClass(err) != errorClass(wantErr) || hit.Tokens != want.Tokens || !slices.Equal(hit.TailBoundaries, want.TailBoundaries) {
@@ -398,7 +398,7 @@ func (g *lookupCase) presence(t testing.TB, store *rounds) *Presence {
 	_, storeErr, err := l.exists(ExistsFunc(store.exists))
 	require.NoError(t, storeErr)
 	require.NoError(t, err)
-	p := &Presence{NumHashes: l.numHashes}
+	p := &Presence{NumHashes: l.presence.NumHashes, Start: l.presence.Start}
 	for _, set := range l.presence.Bits {
 		p.Bits = append(p.Bits, slices.Clone(set))
 	}

@@ -43,14 +43,17 @@ func (c *Coordinator) tailBoundary(g int, p *Presence, hit int64) (int64, error)
 			p.NumHashes, last, hit)
 	}
 	block, position := int64(c.groups[g].BlockSize), int64(c.KeyStride(g)*c.pool.HashBlockSize)
-	v := view{bits: p.Bits, members: c.groups[g].self[:], everything: p.Everything, reads: p.reads}
+	v := c.attention[c.groups[g].attention].view(p)
+	if v.members = c.groups[g].self[:]; !p.Everything {
+		v.before = &c.groups[g].before
+	}
 	first := int(hit/position) - 1
 	last := first
 	if c.fineGrained {
 		last = int(min(ceilDiv(hit, block)*block/position, int64(p.NumHashes))) - 1
 	}
 	for i := first; i <= last; i++ {
-		if v.everything || v.has(i) {
+		if v.has(i) {
 			return int64(i+1) * position, nil
 		}
 	}

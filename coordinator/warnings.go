@@ -14,6 +14,9 @@ func (c *Coordinator) Warnings() (warnings []string) {
 	if c.lacksHitAlignment() {
 		warnings = append(warnings, fmt.Sprintf("cache_hit_alignment_tokens is not set: engines with these groups have %d, unless prefix caching is off; hits inside a block are missed", p.HashBlockSize))
 	}
+	if heads, ranks := p.NumKVHead, p.TPSize; heads%ranks != 0 && ranks%heads != 0 {
+		warnings = append(warnings, fmt.Sprintf("num_kv_head is %d and tp_size %d: neither divides the other, so no engine of vLLM has both; lookups would ask for other keys than the engine's", heads, ranks))
+	}
 	return warnings
 }
 

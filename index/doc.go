@@ -86,6 +86,7 @@
 //	table.go         from hash to slot; hash.go the keyed hash; find.go batches of keys
 //	probe.go         lookups; touch.go what they have found, for the next store
 //	store.go         stores; evict.go evictions and evicts; last_use.go which row is the oldest
+//	use_times.go     how long ago that was
 //	reset_places.go  resets of places
 //	slotset.go       sets of slots
 //

@@ -65,6 +65,7 @@ func (x *Index) evictOldest(n int, w *Writer) bool {
 			slots = append(slots, first+slot(bits.TrailingZeros8(set)))
 		}
 		seg, i := x.at(first)
+		x.evictedUse = seg.lastUse[i/rowSlots]
 		if entries == seg.entriesOf(i/rowSlots) {
 			seg.lastUse[i/rowSlots] = noUse // so that it is not found again
 		} else {

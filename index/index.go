@@ -91,6 +91,7 @@ type Index struct {
 	entries int64
 	clock   uint64 // counts uses, see last_use.go; 0 is before the first
 	storeAt uint64 // the time of the newest store
+	useTimes
 	writers
 	// What a reset has left to be released.
 	discarded    []*memory
@@ -114,10 +115,11 @@ type writers struct {
 	freeSegments freeSegments
 	open         opening
 	byUse        useHeap
-	lookAt       int   // the place in byUse that oldestRow looked at last in turn
-	allowance    int64 // entries that stores may still evict to make the slack
-	evicting     bool  // something was evicted
-	splits       int   // pages that the batch has split
+	lookAt       int    // the place in byUse that oldestRow looked at last in turn
+	allowance    int64  // entries that stores may still evict to make the slack
+	evicting     bool   // something was evicted to make room
+	evictedUse   uint64 // the time of use of the row from which that was last
+	splits       int    // pages that the batch has split
 }
 
 // New returns an empty index.

@@ -1,24 +1,46 @@
 // Package lookup is the service of hitline, in process: how many leading tokens of a
 // prompt, given its block hashes, are in the pool and loadable?
 //
-// Service answers that, explains the answer, and stores and evicts blocks. What is stored lies in
-// the memory index, or in a store that a backend asks. The rules that turn the presence of blocks
-// into tokens are those of package coordinator.
+// A program makes a [Service] of one engine's [coordinator.Pool], and says what is stored and what is gone:
+//
+//	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
+//	err = service.Store(ctx, coordinator.GroupRank{}, hashes)       // a worker has stored these blocks
+//	hit, err := service.LookupPrompt(ctx, 70, hashes)               // hit.Tokens of 70 are loadable
+//	err = service.Evict(ctx, coordinator.GroupRank{}, hashes)       // they are gone
+//
+// Hashes are those that the engine gives the blocks of HashBlockSize tokens: package blockhash computes them
+// from token ids, and [coordinator.NewHashes] takes them joined. A Service borrows what it is given until the
+// call returns, and may be called from any goroutine.
+//
+//   - [Service.LookupPrompt] takes a prompt of any length, [Service.Lookup] what vLLM's scheduler sends.
+//     From the token on that an engine holds itself: [coordinator.Hashes.From].
+//   - [Service.Explain] says why a hit ends where it does, [Service.Plan] which blocks to load for it.
+//   - [Service.Store] and [Service.Evict] are about one group on one rank: of a group with larger blocks the
+//     last hash of each. [Service.StorePrompt] stores in all groups what the engine's rules keep.
+//   - [Service.Stat] has the counters, [Service.Reset] forgets everything.
+//
+// What is stored lies in a bounded memory index, which evicts what was used least recently
+// (ServiceConfig.Memory), or in a store that a backend asks (ServiceConfig.Backend). A store that fails or is
+// late is a hit of 0 without an error: see [Service.Lookup]. A Service opens no socket and need not be closed.
+//
+// The same methods are api.PrefixCache's, which a client has, too: lookup/client in place of NewService asks
+// a server. lookup/server serves a Service over sockets, lookup/metrics exports the counters. Package
+// coordinator has the rules that turn the presence of blocks into tokens.
 //
 // Programs are promised [Service] with its configuration, and the errors. What takes hashes piece by
-// piece (Query, Change) is for the server of this module, and may change in any release.
+// piece (Query, Change) and Renewer are for the server of this module, and may change in any release.
 //
-// Over the memory index a lookup is a Query: each hash becomes a presence bit for each group when it
-// arrives, and Finish applies the rules to the bits. A server adds hashes as it receives them; Lookup
-// adds all at once. A Change is a store or an evict whose keys arrive in pieces.
+// # Inside
+//
+// The rest is for who changes this package. Over the memory index a lookup is a Query: each hash becomes a
+// presence bit for each group when it arrives, and Finish applies the rules to the bits. A server adds hashes
+// as it receives them; Lookup adds all at once. A Change is a store or an evict whose keys arrive in pieces.
 //
 // Over a store a lookup needs all hashes that can change its answer, see Needed. It waits for an
 // equal lookup in flight and takes its answer, or builds keys and asks: in rounds, until the answer is
 // certain (coordinator.Lookup). What was found a moment ago is not asked again if the store leases
-// it. A circuit breaker stops asking a store that fails. A store that fails or is late is a hit of 0.
-//
-// lookup/server serves all this over sockets, lookup/client asks such a server, lookup/metrics exports
-// the counters. This package opens no sockets, and starts goroutines only for calls of a backend.
+// it. A circuit breaker stops asking a store that fails. Goroutines are started only for calls of a
+// backend, and one for a Renewer.
 //
 // # Glossary
 //
@@ -29,6 +51,7 @@
 //   - query: one lookup in flight over the memory index.
 //   - group set: groups whose keys are looked up at the same positions, in one pass.
 //   - lease: the CPU token and the key memory of a lookup over a backend.
+//   - epoch: a time in which no keys have gone from a store, as far as is known.
 //   - memory account: what peers make a server hold, in bytes, with a bound.
 //
 // # Layout
@@ -44,8 +67,9 @@
 //	remote_config.go  how a backend is used
 //	shared_backend.go a backend of several pools
 //	found_blocks.go   what calls of a backend have found, and when (found_table.go); remember.go for how long it is known
-//	renew.go          keeps blocks before the start of lookups
-//	coalesce.go       equal lookups in flight share one answer
+//	epoch.go          when all that was learnt of a store is forgotten
+//	renew.go          keeps blocks before the start of lookups; renewer.go the queue of such requests
+//	coalesce.go       equal lookups in flight share one answer; known.go those that ask nothing
 //	key_lease.go      what a lookup holds while it builds keys; key_memory.go the memory of all keys
 //	backend_calls.go  calls that end with their context, or are abandoned; call_durations.go their durations
 //	breaker.go        the circuit breaker; breaker_log.go what it logs
@@ -55,12 +79,12 @@
 //
 //   - In the steady state a lookup over the index writes to no cache line that lookups on other
 //     cores write to or read, so that lookups scale with the cores.
-//   - A lookup over the index does not allocate in the steady state. Its work and memory
-//     are proportional to min(hashes, tokens / hash block size).
+//   - A lookup over the index does not allocate in the steady state. The work and memory of every lookup
+//     are proportional to min(hashes, tokens / hash block size) and the groups, wherever it starts.
 //   - A bit says that the block was there at some moment between the request's first byte
 //     and its reply. A reset in between clears all bits.
 //   - A block that counts as present without a call was found within half of the store's lease, counted
-//     from before that call was written, and nothing has changed the store through this package since.
+//     from before that call was written, in the same epoch of the store.
 //   - A backend that is slow or dead costs a lookup a hit of 0, at most some milliseconds
 //     past its deadline.
 //   - An error without api.ErrPartlyDone means that nothing was changed, as far as a store tells.

@@ -33,13 +33,14 @@ func (q *Query) explanation() (api.Explanation, error) {
 	if q.presence.NumHashes = 0; q.active {
 		q.endScans()
 	}
-	answer, ends, err := q.service.coord.Explain(&q.presence, &q.presentOnSome, q.numTokens)
+	some := coordinator.Presence{Bits: q.presentOnSome, Start: q.presence.Start}
+	answer, ends, err := q.service.coord.Explain(&q.presence, &some, q.numTokens)
 	if err != nil {
 		return api.Explanation{}, err
 	}
 	q.setMissingRanks(ends)
 	hit, err := q.service.newHit(answer)
 	e := api.NewExplanation(hit, ends)
-	e.StartTokens = q.start
+	e.StartTokens = q.presence.Start
 	return e, err
 }

@@ -37,7 +37,7 @@ func TestLookupAfterExplain(t *testing.T) {
 	q.explain = true
 	q.Release()
 	require.False(t, q.explain)
-	require.Nil(t, q.presentOnSome.Bits[0])
+	require.Nil(t, q.presentOnSome[0])
 }
 
 // twoRanks returns a service of two ranks. Rank 0 has all blocks, rank 1 those that second tells.

@@ -19,7 +19,6 @@ type keyLease struct {
 	remote     *remote
 	ctx        context.Context
 	probe      bool          // remote.prober is asked
-	knownOnly  bool          // nothing is asked
 	tokens     chan struct{} // those that the current round takes one of
 	hasCPU     bool
 	memory     *keyBytes // of the keys and answers of the current round, nil for none
@@ -44,10 +43,6 @@ func (r *remote) lease(ctx context.Context, numHashes int) *keyLease {
 
 // Reserve waits for memory. It fails with ErrTooManyKeys and ErrNoMemory as keyMemory.acquire does.
 func (l *keyLease) Reserve(bytes int64) (err error) {
-	if l.knownOnly {
-		l.incomplete = true
-		return errUnknownBlocks
-	}
 	l.releaseMemory() // of the round before
 	l.freeCPU()
 	l.memory, err = l.remote.keyMemory.acquire(l.ctx, bytes)
@@ -69,9 +64,6 @@ func (l *keyLease) Reserve(bytes int64) (err error) {
 	}
 	return nil
 }
-
-// errUnknownBlocks ends a lookup that may ask nothing.
-var errUnknownBlocks = errors.New("the backend must be asked")
 
 // smallHashes is how many hashes are compared with what was found in 100 microseconds.
 const smallHashes = 2048

@@ -26,7 +26,6 @@ type Query struct {
 	stripe    *counterStripe // of service.counters
 	numTokens int64
 	tokenLen  int64 // TokenLen of numTokens
-	start     int64 // token at which the lookup begins
 	hashLen   int
 	numHashes int  // those before the start included
 	active    bool // Begin found something to look up
@@ -38,7 +37,7 @@ type Query struct {
 	words    []*bufpool.Words // bitset of each group, nil outside a lookup
 
 	presence      coordinator.Presence
-	presentOnSome coordinator.Presence // blocks that some ranks hold; for explain
+	presentOnSome [][]uint64 // Bits of the blocks that some ranks hold; for explain
 	scratch       coordinator.Scratch
 	runs          [runsPerProbe]index.Run
 	_             cpu.CacheLinePad
@@ -48,8 +47,9 @@ type Query struct {
 type groupScan struct {
 	*groupSet
 	cursor    index.Cursor
+	first     int       // position of the first bit: that at which the lookup begins
 	position  int       // next one to look up
-	positions int       // that the lookup covers
+	positions int       // that the lookup covers, those before the first included
 	numRuns   int       // that the index has returned
 	rankRuns  []rankRun // for explain
 	_         cpu.CacheLinePad
@@ -68,7 +68,7 @@ func newQuery(s *Service) *Query {
 		q.scans[i].groupSet = &s.groupSets[i]
 	}
 	q.presence.Bits = padded[[]uint64](s.coord.NumGroups())
-	q.presentOnSome.Bits = padded[[]uint64](s.coord.NumGroups())
+	q.presentOnSome = padded[[]uint64](s.coord.NumGroups())
 	return q
 }
 
@@ -85,7 +85,7 @@ func padded[T any](n int) []T {
 // change the answer.
 func (q *Query) Begin(numTokens uint64, unaligned bool, start int64, hashLen, numHashes int) (wanted bool, err error) {
 	s := q.service
-	q.numTokens, q.start = s.clampTokens(numTokens, unaligned), start
+	q.numTokens, q.presence.Start = s.clampTokens(numTokens, unaligned), start
 	q.received, q.limit = 0, 0
 	if start > 0 {
 		q.received = int(start / int64(s.pool.HashBlockSize))
@@ -101,52 +101,41 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, start int64, hashLen, nu
 	q.active = true
 	for i := range q.scans {
 		scan := &q.scans[i]
-		scan.position, scan.numRuns = 0, 0
-		if start > 0 {
-			scan.position = q.received / scan.stride
-		}
+		scan.first = s.coord.FirstPosition(scan.groups[0], start)
+		scan.position, scan.numRuns = scan.first, 0
 		scan.positions = s.coord.Positions(scan.groups[0], q.tokenLen, q.numHashes)
 		q.limit = max(q.limit, scan.positions*scan.stride)
 		scan.cursor.Quiet = q.explain
 		s.index.Begin(&scan.cursor, hashLen)
-		q.growBits(scan, min(scan.positions, scan.position+initialPositions))
-	}
-	if start > 0 {
-		q.setStart()
+		q.growBits(scan, min(scan.positions, scan.first+initialPositions))
 	}
 	return q.limit > q.received, nil
-}
-
-// setStart sets the bits of the positions before the start. The bitsets must be empty.
-func (q *Query) setStart() {
-	for g := range q.presence.Bits {
-		q.service.coord.SetStart(q.presence.Bits[g], g, q.start)
-	}
 }
 
 // initialPositions is how many positions the bitsets of a group set hold from the start
 // on. A peer announces many hashes in a few bytes, so beyond this they grow as hashes come.
 const initialPositions = 1 << 14
 
-// growBits grows the bitsets of a group set's groups to at least positions bits. Bits that
+// growBits grows the bitsets of a group set's groups to at least the positions up to end. Bits that
 // are not there count as absent blocks.
-func (q *Query) growBits(scan *groupScan, positions int) {
+func (q *Query) growBits(scan *groupScan, end int) {
+	n := end - scan.first // bits
 	for _, g := range scan.groups {
 		have := q.words[g]
-		if have != nil && positions <= 64*len(have.W) {
+		if have != nil && n <= 64*len(have.W) {
 			return // as in the other groups
 		}
 		if have != nil {
-			positions = min(max(positions, 128*len(have.W)), scan.positions)
+			n = min(max(n, 128*len(have.W)), scan.positions-scan.first)
 		}
-		q.words[g] = bufpool.GetWords((positions + 63) / 64)
+		q.words[g] = bufpool.GetWords((n + 63) / 64)
 		if have != nil {
 			copy(q.words[g].W, have.W)
 			have.Release()
 		}
 		q.presence.Bits[g] = q.words[g].W
 		if q.explain {
-			q.presentOnSome.Bits[g] = append(make([]uint64, 0, len(q.words[g].W)), q.presentOnSome.Bits[g]...)[:len(q.words[g].W)]
+			q.presentOnSome[g] = append(make([]uint64, 0, len(q.words[g].W)), q.presentOnSome[g]...)[:len(q.words[g].W)]
 		}
 	}
 }
@@ -219,16 +208,16 @@ func (q *Query) apply(scan *groupScan, run index.Run) {
 	if run.Coverage != nil {
 		complete = run.Coverage.Complete
 	}
-	missing, partly := false, false
+	missing, partly, at := false, false, scan.position-scan.first
 	q.growBits(scan, scan.position+run.N)
 	for _, g := range scan.groups {
 		if q.explain && run.Coverage != nil && run.Coverage.Counts[g] > 0 {
-			setBits(q.presentOnSome.Bits[g], scan.position, run.N)
+			setBits(q.presentOnSome[g], at, run.N)
 			partly = partly || complete>>g&1 == 0
 		}
 		switch {
 		case complete>>g&1 == 1:
-			setBits(q.presence.Bits[g], scan.position, run.N)
+			setBits(q.presence.Bits[g], at, run.N)
 		case scan.full>>g&1 == 1:
 			missing = true
 		}
@@ -274,21 +263,20 @@ func (q *Query) IsLarge() bool {
 	work := 0
 	for i := range q.scans {
 		scan := &q.scans[i]
-		work += (scan.position + workPerRun*scan.numRuns) * len(scan.groups)
+		work += (scan.position - scan.first + workPerRun*scan.numRuns) * len(scan.groups)
 	}
 	return q.active && work > largeWork
 }
 
-// clearBits clears all bits but those before the start, after a reset of the index.
+// clearBits clears all bits, after a reset of the index.
 func (q *Query) clearBits() {
 	for g := range q.presence.Bits {
 		clear(q.presence.Bits[g])
-		clear(q.presentOnSome.Bits[g])
+		clear(q.presentOnSome[g])
 	}
 	for i := range q.scans {
 		q.scans[i].rankRuns = nil
 	}
-	q.setStart()
 }
 
 // Finish returns the hit, at most 2^32-1 tokens, and counts it. It may be called on another
@@ -316,7 +304,7 @@ func (q *Query) count(hit int64) {
 	if q.active {
 		tokens = min(q.tokenLen, int64(q.numHashes)*int64(q.service.pool.HashBlockSize))
 	}
-	q.stripe = q.service.count(q.stripe, q.start, hit, tokens)
+	q.stripe = q.service.count(q.stripe, q.presence.Start, hit, tokens)
 }
 
 // answer ends the scans, and applies the rules to the bits.
@@ -383,7 +371,7 @@ func (q *Query) Release() {
 	}
 	clear(q.runs[:]) // they keep coverage in memory that a reset may have dropped
 	q.active, q.explain = false, false
-	clear(q.presentOnSome.Bits)
+	clear(q.presentOnSome)
 	q.service.queries.Put(q)
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/hitline/hitline/index"
 )
 
-// rankRun is the coverage of the positions [from, to) of a group set. Some group has their
-// blocks on some of its ranks only. An explanation keeps the runs to say which rank lacks a
+// rankRun is the coverage of the positions [from, to) of a group set, counted from the lookup's start.
+// Some group has their blocks on some of its ranks only. An explanation keeps the runs to say which rank lacks a
 // block.
 type rankRun struct {
 	from, to int32
@@ -21,7 +21,8 @@ const maxRankRuns = 1 << 16
 
 // addRankRun appends n positions from the scan's on.
 func (q *Query) addRankRun(scan *groupScan, n int, coverage *index.Coverage) {
-	from, to := int32(scan.position), int32(scan.position+n)
+	from := int32(scan.position - scan.first)
+	to := from + int32(n)
 	if last := len(scan.rankRuns) - 1; last >= 0 && scan.rankRuns[last].to == from && scan.rankRuns[last].coverage == coverage {
 		scan.rankRuns[last].to = to
 		return
@@ -47,6 +48,7 @@ func (q *Query) setMissingRanks(ends []coordinator.GroupEnd) {
 
 // coverageAt returns the coverage of the run with a position, nil if there is none.
 func (scan *groupScan) coverageAt(position int) *index.Coverage {
+	position -= scan.first
 	i := sort.Search(len(scan.rankRuns), func(i int) bool { return int(scan.rankRuns[i].to) > position })
 	if i == len(scan.rankRuns) || int(scan.rankRuns[i].from) > position {
 		return nil

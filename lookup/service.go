@@ -66,6 +66,9 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lookup: pool: %w", err)
 	}
+	if n := coord.NumGroups(); n > index.MaxGroups {
+		return nil, fielderror.New([]string{"groups"}, "%w: a pool of %d groups; at most %d are served", ErrUnsupported, n, index.MaxGroups)
+	}
 	pool := coord.Pool()
 	s := &Service{coord: coord, pool: pool, configured: cfg.Pool, ranks: newGroupRanks(coord), version: cfg.Version, counters: newCounters()}
 	if s.version == "" {
@@ -88,9 +91,9 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 // useMemory creates an empty index.
 func (s *Service) useMemory(memory index.Config) error {
 	p := &s.ranks
-	if s.coord.NumGroups() > index.MaxGroups || p.count() > maxGroupRanks {
-		return fielderror.New([]string{"groups"}, "%w: a pool of %d groups and %d ranks (of all groups); at most %d and %d are served",
-			ErrUnsupported, s.coord.NumGroups(), p.count(), index.MaxGroups, maxGroupRanks)
+	if p.count() > maxGroupRanks {
+		return fielderror.New([]string{"groups"}, "%w: a pool of %d ranks (of all groups); at most %d are served over memory",
+			ErrUnsupported, p.count(), maxGroupRanks)
 	}
 	memory.Places, memory.Groups, memory.HashLen = p.count(), s.required, s.pool.HashLen
 	x, err := index.New(memory)
@@ -119,10 +122,15 @@ func (s *Service) ProbePrompt(ctx context.Context, numTokens int64, hashes coord
 
 // alignPrompt rounds numTokens down as vLLM's scheduler does.
 func (s *Service) alignPrompt(numTokens int64) int64 {
-	if numTokens > 0 && s.coord.NeedsAligned() { // Lookup refuses negative ones
-		numTokens -= numTokens % s.coord.Alignment()
+	return numTokens - max(numTokens, 0)%s.PromptAlignment() // Lookup refuses negative ones
+}
+
+// PromptAlignment returns what the tokens of a Lookup must be a multiple of: 1 from vLLM 0.27.0 on.
+func (s *Service) PromptAlignment() int64 {
+	if s.coord.NeedsAligned() {
+		return s.coord.Alignment()
 	}
-	return numTokens
+	return 1
 }
 
 var _ api.PrefixCache = (*Service)(nil)
@@ -150,7 +158,8 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinato
 }
 
 // LookupKnown is Lookup over a backend of which every block that matters was found a moment ago. It makes no
-// call, and takes some 20 ns a hash. It returns false if Lookup would have to call the backend, or would fail.
+// call, and takes some 150 microseconds at most, so that an event loop may call it. It returns false if Lookup
+// would have to call the backend, or would take longer or fail.
 func (s *Service) LookupKnown(numTokens int64, hashes coordinator.Hashes) (api.Hit, bool) {
 	if s.remote == nil || s.checkPrompt(numTokens, hashes) != nil {
 		return api.Hit{}, false
@@ -289,6 +298,16 @@ func (s *Service) BackendTimeout() time.Duration {
 		return 0
 	}
 	return s.remote.cfg.Timeout
+}
+
+// EvictionAge returns for how long, at least, what a memory index evicted last to make room was not used, and whether it has
+// evicted anything for that since the last Reset. It is exact to a 32nd of the time since the first call if it is called
+// about once a second, as a server does. Over a backend it returns false.
+func (s *Service) EvictionAge(now time.Time) (age time.Duration, evicts bool) {
+	if s.index == nil {
+		return 0, false
+	}
+	return s.index.EvictionAge(now)
 }
 
 // CheckReset returns an error if the backend refuses every Reset.

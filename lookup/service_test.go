@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/lookuptest"
@@ -16,9 +17,13 @@ import (
 )
 
 func TestServiceRefusesPools(t *testing.T) {
-	_, err := NewService(ServiceConfig{Pool: coordinator.Pool{Groups: make([]coordinator.Group, 65)}})
-	require.Error(t, err)
-	_, err = NewService(ServiceConfig{Pool: coordinator.Pool{TPSize: 8192, Groups: slices.Repeat([]coordinator.Group{{BlockSize: 16}}, 10)}})
+	many := coordinator.Pool{Groups: slices.Repeat([]coordinator.Group{{BlockSize: 16}}, 65)}
+	for _, store := range []backend.Backend{nil, &lookuptest.KeyStore{}} {
+		_, err := NewService(ServiceConfig{Pool: many, Backend: store})
+		require.ErrorIs(t, err, ErrUnsupported)
+		require.ErrorContains(t, err, "a pool of 65 groups; at most 64 are served")
+	}
+	_, err := NewService(ServiceConfig{Pool: coordinator.Pool{TPSize: 8192, Groups: slices.Repeat([]coordinator.Group{{BlockSize: 16}}, 10)}})
 	require.ErrorIs(t, err, ErrUnsupported)
 	_, err = NewService(ServiceConfig{Pool: coordinator.Pool{SchedulerBlockSize: 24}})
 	require.ErrorIs(t, err, coordinator.ErrInvalidPool)

@@ -3,10 +3,12 @@ package router
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,11 +65,12 @@ type checked struct {
 }
 
 func newChecked(t testing.TB, h Hashing) *checked {
+	return newCheckedModel(t, Model{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}, Hash: &h})
+}
+
+func newCheckedModel(t testing.TB, m Model) *checked {
 	c := &checked{t: t}
-	c.Service = newService(t, Config{
-		Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}, Hash: &h}},
-		Logger: slog.New(slog.NewTextHandler(&c.log, nil)),
-	})
+	c.Service = newService(t, Config{Models: []Model{m}, Logger: slog.New(slog.NewTextHandler(&c.log, nil))})
 	return c
 }
 
@@ -133,7 +136,6 @@ func TestHashesDiffer(t *testing.T) {
 			require.Equal(t, HashesDiffer, st.Hashes)
 			require.Contains(t, st.HashesReason, test.want)
 			require.ErrorIs(t, c.byTokens(2), ErrHashesDiffer)
-			require.ErrorIs(t, c.Predict(t.Context(), llama, fleet.ID{Engine: "e"}, &Query{Tokens: promptBlock(2)}), ErrHashesDiffer)
 			_, short, err := test.model.firstHash(16, &events.FirstBlock{Tokens: promptBlock(2)})
 			require.NoError(t, err)
 			require.NoError(t, c.Query(t.Context(), &Query{ModelKey: llama, Hashes: coordinator.NewHashes(binary.BigEndian.AppendUint64(nil, short), 8)}, new(Answer)))
@@ -145,29 +147,74 @@ func TestHashesDiffer(t *testing.T) {
 			st = c.publish(p, "e", storedBy(t, test.engine, 5), storedBy(t, test.engine, 6))
 			require.Equal(t, HashesAgree, st.Hashes, "no further block is hashed")
 			c.Close()
-			require.Equal(t, 1, strings.Count(c.log.String(), "level=WARN"), c.log.String())
+			require.Equal(t, 2, strings.Count(c.log.String(), "level=WARN"), "of the source, and of the model: %s", c.log.String())
 			require.Equal(t, 1, strings.Count(c.log.String(), "agree with the model's again"))
 		})
 	}
 }
 
-// One engine whose hashes differ refuses nothing that others may answer, unless these are gone.
+// One engine whose hashes differ refuses nothing that others, predictions or the store may answer. That no live source agrees
+// is said once.
 func TestHashesDifferOfOne(t *testing.T) {
 	vllm, other := Hashing{}, Hashing{Algorithm: "sha256_cbor"}
-	c := newChecked(t, vllm)
-	liar, honest := c.follow("liar"), c.follow("honest")
-	c.publish(liar, "liar", storedBy(t, other, 1), storedBy(t, other, 2))
-	require.ErrorIs(t, c.byTokens(1), ErrHashesDiffer)
-	unchecked := storedBy(t, vllm, 1)
-	unchecked["token_ids"] = []any{}
-	require.Equal(t, HashesUnchecked, c.publish(honest, "honest", unchecked).Hashes)
-	require.NoError(t, c.byTokens(1))
-	require.Equal(t, HashesAgree, c.publish(honest, "honest", storedBy(t, vllm, 1)).Hashes)
-	require.NoError(t, c.byTokens(1))
-	require.Equal(t, "honest/0=16(GPU=16) ", ask(t, c.Service, Query{ModelKey: llama, Tokens: promptBlock(1)}))
-	honest.Close()
-	lookuptest.Eventually(t, "the honest one counts no more", func() bool { return c.byTokens(1) != nil })
-	require.ErrorIs(t, c.byTokens(1), ErrHashesDiffer)
+	const differs, unchecked = "liar (differ) ", "honest (unchecked) liar (differ) "
+	unsureOf := func(c *checked) (text string) {
+		var a Answer
+		require.NoError(t, c.Query(t.Context(), &Query{ModelKey: llama, Tokens: promptBlock(1)}, &a))
+		for _, u := range a.Unsure {
+			text += fmt.Sprintf("%s (%s) ", u.Engine, strings.Join(u.Reasons(nil), ", "))
+		}
+		return text
+	}
+	lie := func(c *checked, liar *eventstest.Publisher) {
+		c.publish(liar, "liar", storedBy(t, other, 1), storedBy(t, other, 2))
+	}
+	t.Run("another has nothing yet, or again", func(t *testing.T) {
+		t.Parallel()
+		c := newChecked(t, vllm)
+		liar, honest := c.follow("liar"), c.follow("honest")
+		c.publish(honest, "honest")
+		lie(c, liar)
+		require.Equal(t, unchecked, unsureOf(c))
+		require.True(t, c.Models()[0].HashesDiffer)
+		require.NoError(t, c.Predict(t.Context(), llama, fleet.ID{Engine: "honest"}, &Query{Tokens: promptBlock(2)}))
+		require.Equal(t, HashesAgree, c.publish(honest, "honest", storedBy(t, vllm, 1)).Hashes)
+		require.Equal(t, "honest/0=16(GPU=16) ", ask(t, c.Service, Query{ModelKey: llama, Tokens: promptBlock(1)}))
+		require.Equal(t, differs, unsureOf(c))
+		require.False(t, c.Models()[0].HashesDiffer)
+		c.publish(honest, "honest", eventstest.Cleared())
+		require.Equal(t, unchecked, unsureOf(c))
+		require.True(t, c.Models()[0].HashesDiffer)
+		honest.Close()
+		lookuptest.Eventually(t, "the honest one is stale", func() bool { return unsureOf(c) == "honest (stale, unchecked) liar (differ) " })
+		require.Equal(t, 1, strings.Count(c.log.String(), "no live source of a model is known to hash"), c.log.String())
+		require.Contains(t, c.log.String(), "model=llama tenant=default engine=liar rank=0 reason=\"the engine hashes otherwise")
+	})
+	t.Run("predictions, until they expire", func(t *testing.T) {
+		t.Parallel()
+		c := newChecked(t, vllm)
+		lie(c, c.follow("liar"))
+		require.NoError(t, c.Predict(t.Context(), llama, fleet.ID{Engine: "predicted"}, &Query{Tokens: promptBlock(1)}))
+		require.Equal(t, "predicted/0=16(predicted=16) ", ask(t, c.Service, Query{ModelKey: llama, Tokens: promptBlock(1)}))
+		require.Equal(t, differs, unsureOf(c))
+
+		c = newCheckedModel(t, Model{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: time.Millisecond}, Hash: &vllm})
+		lie(c, c.follow("liar"))
+		require.NoError(t, c.Predict(t.Context(), llama, fleet.ID{Engine: "predicted"}, &Query{Tokens: promptBlock(1)}))
+		lookuptest.Eventually(t, "nothing is predicted", func() bool { return c.byTokens(1) != nil })
+		require.ErrorIs(t, c.byTokens(1), ErrHashesDiffer)
+	})
+	t.Run("what the store can load", func(t *testing.T) {
+		t.Parallel()
+		pool := newPool(t, 32)
+		c := newCheckedModel(t, Model{ModelKey: llama, Pool: pool, Hash: &vllm})
+		lie(c, c.follow("liar"))
+		tokens := slices.Concat(promptBlock(1), promptBlock(2))
+		whole, _ := digests(t, &vllm, 16, tokens, nil)
+		require.NoError(t, pool.Store(t.Context(), coordinator.GroupRank{}, first(whole, 1)))
+		require.Equal(t, "loadable=16", ask(t, c.Service, Query{ModelKey: llama, Tokens: tokens, Loadable: true}))
+		require.ErrorIs(t, c.byTokens(1), ErrHashesDiffer)
+	})
 }
 
 // What events do not tell of a block is no reason to refuse: it is not checked.

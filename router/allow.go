@@ -64,13 +64,25 @@ func parseAllowed(entry string) (a allowed, err error) {
 	case notIP == nil:
 		a.network, err = ip.Unmap().Prefix(ip.Unmap().BitLen())
 	case strings.Contains(host, "/"):
-		a.network, err = netip.ParsePrefix(host)
+		a.network, err = parseNetwork(host)
 	case host == "" || host == "*":
 		return a, errors.New("no host; every address is 0.0.0.0/0 and [::/0]")
 	default:
 		a.host = host
 	}
 	return a, err
+}
+
+// parseNetwork parses a CIDR network. One of IPv4 addresses within IPv6 is one of IPv4, as endpoints are compared.
+func parseNetwork(text string) (netip.Prefix, error) {
+	network, err := netip.ParsePrefix(text)
+	if mapped := 128 - 32; err == nil && network.Addr().Is4In6() {
+		if network.Bits() < mapped {
+			return network, errors.New("a network of IPv4 addresses within IPv6 and of others")
+		}
+		network = netip.PrefixFrom(network.Addr().Unmap(), network.Bits()-mapped)
+	}
+	return network, err
 }
 
 // parsePorts parses a port, a range of them, or *.

@@ -1,6 +1,8 @@
 package router
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -18,9 +20,20 @@ const (
 	// maxDumpSourceBytes bounds the memory of sources and their checkpoints together. Usually a source takes 8 KiB, the
 	// copies of all 64 MiB at most.
 	maxDumpSourceBytes = 128 << 20
-	// dumpSourceBytes is what the texts of a source take at most.
-	dumpSourceBytes = 3 << 10
+	// dumpSourceBytes is what a source takes besides its texts.
+	dumpSourceBytes = 512
 )
+
+// bytes returns the memory that the source takes, about.
+func (i *sourceInfo) bytes() (n int64) {
+	for _, text := range []string{i.Name, i.Endpoint, i.Replay, i.Topic, i.Model, i.Tenant, i.Engine, i.KVEndpoint} {
+		n += int64(len(text))
+	}
+	return n + dumpSourceBytes
+}
+
+// errUnclaimed is why a source of a dump is not followed that nobody has added.
+var errUnclaimed = errors.New("it is not one of this service")
 
 // holderKey names a holder of a service.
 type holderKey struct {
@@ -36,11 +49,11 @@ type loadedDump struct {
 	sourceBytes int64 // of sources
 }
 
-// LoadDump reads a dump that WriteDump has written, in a service without sources or holders of another dump. The holders of
-// the dump are there then, and stale. Add and Register of a source for one of these holders goes on where the source was.
-// DropUnclaimed ends this. A model of the dump is left out, with a line in the log, if it does not suit this service: its
-// block size or groups differ, or it does not fit into the limits. LoadDump fails with ErrDump or ErrNotEmpty, and then
-// has loaded nothing.
+// LoadDump reads a dump that WriteDump has written, in a service without sources or holders of another dump. The holders
+// of the dump are there then, and stale. Add and Register of a source for one of these holders goes on where the source
+// was, or begins anew if it was busy. DropUnclaimed ends this. A model of the dump is left out, with a line in the log, if
+// it does not suit this service: its block size or groups differ, or it does not fit into the limits. LoadDump fails with
+// ErrDump or ErrNotEmpty, and then has loaded nothing.
 func (s *Service) LoadDump(r io.Reader) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -53,7 +66,7 @@ func (s *Service) LoadDump(r io.Reader) error {
 	}
 	for key, f := range d.fleets {
 		for _, h := range f.Holders() {
-			if d.sources[holderKey{key, h.ID}] == nil { // its source was left out of the dump
+			if d.sources[holderKey{key, h.ID}] == nil { // it had none
 				f.Get(h.ID).Close()
 			}
 		}
@@ -140,7 +153,7 @@ func (m *model) replaceFleet(f *fleet.Fleet) {
 	m.fleet.Store(f)
 }
 
-// readSource reads where a source is. It skips one whose holder is not loaded.
+// readSource reads where a source is. One whose holder is not loaded begins anew, as does one whose checkpoint is too large.
 func (d *loadedDump) readSource(r *parts.Reader) {
 	var info sourceInfo
 	r.JSON(&info)
@@ -153,12 +166,17 @@ func (d *loadedDump) readSource(r *parts.Reader) {
 		r.Fail("source %.40q has the holder of another one", info.Name)
 		return
 	}
+	d.sources[key] = newSource(info)
+	if d.sourceBytes += info.bytes(); d.sourceBytes > maxDumpSourceBytes {
+		r.Fail("sources of over %d bytes", maxDumpSourceBytes)
+		return
+	}
 	if f := d.fleets[key.ModelKey]; f == nil || f.Get(key.ID) == nil {
 		r.SkipSection()
 		return
 	}
 	checkpoint := events.ReadCheckpoint(r)
-	if n := dumpSourceBytes + checkpoint.Bytes(); d.sourceBytes+n <= maxDumpSourceBytes { // otherwise it begins anew
+	if n := checkpoint.Bytes(); d.sourceBytes+n <= maxDumpSourceBytes {
 		d.sourceBytes += n
 		d.sources[key] = &dumpedSource{info, checkpoint}
 	}
@@ -174,17 +192,61 @@ func (s *Service) hasUnclaimed(model ModelKey) bool {
 	return false
 }
 
-// DropUnclaimed drops the holders of a dump that have no source yet, and models without sources.
-func (s *Service) DropUnclaimed() {
+// DropUnclaimed drops the holders of a dump that have no source yet, and models without sources. Such a source of the dump is
+// in the log, and unsure in answers until it is registered or unregistered, or another source is followed at its address.
+func (s *Service) DropUnclaimed() { s.dropUnclaimed(nil) }
+
+// dropUnclaimed is DropUnclaimed. reasons says why sources are not followed.
+func (s *Service) dropUnclaimed(reasons map[holderKey]error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	models := *s.models.Load()
-	for key := range s.unclaimed {
-		m := models[key.ModelKey]
-		m.locked(func() { m.dropHolder(key.ID) })
+	s.mu.Lock()
+	for key, src := range s.unclaimed {
+		s.unfollowed[key] = src.info
+	}
+	s.mu.Unlock()
+	for key, src := range s.unclaimed {
+		if m := models[key.ModelKey]; m != nil {
+			m.locked(func() { m.dropHolder(key.ID) })
+			m.changed()
+		}
+		s.log.Warn("router: a source of the dump is not followed, so answers name it as unsure", "source", src.info.Name,
+			"model", key.Name, "tenant", key.Tenant, "engine", key.Engine, "rank", key.Rank,
+			"reason", cmp.Or(reasons[key], errUnclaimed))
 	}
 	clear(s.unclaimed)
 	for _, m := range models {
 		s.dropUnused(m)
 	}
+}
+
+// dropUnfollowed ends that sources of a dump are unsure, and reports whether there was one. s.changing is held.
+func (s *Service) dropUnfollowed(ends func(*Source) bool) (dropped bool) {
+	models := *s.models.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, info := range s.unfollowed {
+		if !ends(&info.Source) {
+			continue
+		}
+		delete(s.unfollowed, key)
+		dropped = true
+		if m := models[key.ModelKey]; m != nil {
+			m.changed()
+		}
+	}
+	return dropped
+}
+
+// unfollowedOf returns the holders of a model whose sources a dump had, and that are not followed here.
+func (s *Service) unfollowedOf(key ModelKey) (list []fleet.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for of := range s.unfollowed {
+		if of.ModelKey == key {
+			list = append(list, of.ID)
+		}
+	}
+	return list
 }

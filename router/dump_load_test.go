@@ -94,13 +94,14 @@ func TestDumpOfOtherModels(t *testing.T) {
 		test.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		s := newService(t, test.cfg)
 		require.NoError(t, s.LoadDump(bytes.NewReader(dump)), what)
-		require.Len(t, s.unclaimed, test.holds, what)
+		require.Len(t, s.unclaimed, 2, "a source without a holder begins anew, %s", what)
 		require.Len(t, s.Models(), 1, what)
 		require.Len(t, s.Models()[0].Holders, test.holds, what)
 		require.Equal(t, test.holds == 0, bytes.Contains(log.Bytes(), []byte("a model of the dump is left out")), what)
 		s.DropUnclaimed()
 		require.Len(t, s.Models(), 1, what)
 		require.Empty(t, s.Models()[0].Holders, what)
+		require.Equal(t, 2, strings.Count(log.String(), "a source of the dump is not followed"), what)
 	}
 }
 
@@ -113,6 +114,41 @@ func TestDumpOfModelWithoutTenant(t *testing.T) {
 	require.Empty(t, s.Models()[0].Holders)
 	s.DropUnclaimed()
 	require.NoError(t, s.Query(t.Context(), &Query{ModelKey: llama, Hashes: hashesOf(1)}, new(Answer)))
+}
+
+// A checkpoint for which there is no memory is not kept, and its source begins anew. More sources than there is memory for are
+// refused.
+func TestDumpOfLargeSources(t *testing.T) {
+	s := newService(t, Config{})
+	require.NoError(t, s.LoadDump(bytes.NewReader(dumpOf(t, newEngines(t).service()))))
+	checkpoint := s.unclaimed[holderKey{llama.withDefaults(), fleet.ID{Engine: "a"}}].checkpoint
+	require.True(t, checkpoint.HasLast)
+	info := sourceInfo{Source: Source{Name: "s", Endpoint: "tcp://a:1", Model: "m", Tenant: DefaultTenant, Engine: "a"}}
+	for free, want := range map[int64]string{info.bytes() - 1: "sources of over 134217728 bytes", info.bytes(): ""} {
+		f, err := fleet.New(fleet.Config{BlockSize: 16})
+		require.NoError(t, err)
+		_, err = f.Add(info.ID())
+		require.NoError(t, err)
+		d := &loadedDump{
+			fleets: map[ModelKey]*fleet.Fleet{info.ModelKey(): f}, sources: map[holderKey]*dumpedSource{},
+			sourceBytes: maxDumpSourceBytes - free,
+		}
+		var b bytes.Buffer
+		w := parts.NewWriter(&b, dumpMagic, dumpFormat)
+		w.JSON(info)
+		checkpoint.Write(w)
+		require.NoError(t, w.End())
+		r := parts.NewReader(&b, dumpMagic, dumpFormat)
+		d.readSource(r)
+		if want != "" {
+			require.ErrorContains(t, r.Err(), want)
+			continue
+		}
+		require.NoError(t, r.End())
+		src := d.sources[holderKey{info.ModelKey(), info.ID()}]
+		require.True(t, src.info.Stale)
+		require.Equal(t, events.NewCheckpoint("s", false), src.checkpoint)
+	}
 }
 
 // FuzzLoadDump loads dumps whose checksums are right and that say anything: they are refused or loaded, and what has no

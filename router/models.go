@@ -248,6 +248,9 @@ type ModelStatus struct {
 	BlockSize  int     `json:"block_size"`
 	Configured bool    `json:"configured"`
 	Pool       *string `json:"pool,omitzero"` // whose store Loadable asks, nil if there is none
+	// HashesDiffer: live sources hash otherwise than the model's Hash says, and none is known to hash so. Queries by tokens
+	// find little or nothing.
+	HashesDiffer bool `json:"hashes_differ"`
 	fleet.Stats
 	Holders []fleet.HolderStatus `json:"holders"`
 }
@@ -282,7 +285,7 @@ func (s *Service) Models() []ModelStatus {
 		f := m.fleet.Load()
 		st := ModelStatus{
 			ModelKey: m.cfg.ModelKey, BlockSize: m.cfg.Fleet.BlockSize, Configured: m.configured, Pool: m.poolName(),
-			Stats: f.Stats(), Holders: f.Holders(),
+			HashesDiffer: s.unsureOf(m).noneAgrees(), Stats: f.Stats(), Holders: f.Holders(),
 		}
 		list = append(list, st)
 	}

@@ -24,9 +24,6 @@ func (s *Service) Predict(ctx context.Context, key ModelKey, id fleet.ID, q *Que
 	defer sc.release()
 	m, hashes := sc.model, q.Hashes
 	if !q.byHashes() {
-		if s.unsureOf(m).refuses() {
-			return fmt.Errorf("%w: model %q", ErrHashesDiffer, m.cfg.Name)
-		}
 		if hashes, err = sc.hash(ctx, q, false); err != nil {
 			return err
 		}

@@ -104,8 +104,9 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	defer sc.release()
 	a.BlockSize, a.LoadableTokens, a.LoadableUnknown, a.Holders = sc.model.cfg.Fleet.BlockSize, -1, "", a.Holders[:0]
 	a.KVHints, sc.query.LastKnown = nil, q.LastKnown
+	before := s.unsureOf(sc.model)
 	if q.KVHints {
-		sc.kvEndpoints = s.unsureOf(sc.model).kvEndpoints
+		sc.kvEndpoints = before.kvEndpoints
 	}
 	switch {
 	case q.Loadable && sc.model.cfg.Pool == nil:
@@ -114,7 +115,7 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 		return badField(ErrField, "num_tokens", "%d is negative; give the length of the prompt", q.NumTokens)
 	case q.byHashes():
 		err = sc.byHashes(ctx, q, a)
-	case s.unsureOf(sc.model).refuses():
+	case !q.Loadable && before.allDiffer() && !sc.fleet.HasPredictions():
 		err = fmt.Errorf("%w: model %q", ErrHashesDiffer, sc.model.cfg.Name)
 	default:
 		err = sc.byTokens(ctx, q, a)
@@ -122,7 +123,7 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	if err != nil {
 		return err
 	}
-	a.setUnsure(s.unsureOf(sc.model).list, q, sc.model)
+	a.setUnsure(before, s.unsureOf(sc.model), q, sc.model)
 	return nil
 }
 

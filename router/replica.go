@@ -34,17 +34,15 @@ type StartConfig struct {
 
 // Start loads the dump of a peer and adds the sources of the configuration, in a service without sources. Sources that
 // were registered at the peer are followed here, too, if Config.Allow has their endpoints. Holders without a source are
-// dropped. Register and WriteDump fail with ErrLoading until the dump is loaded.
+// dropped, see DropUnclaimed. Register, Unregister and WriteDump fail with ErrLoading until then, so what they say is newer
+// than the dump.
 //
 // Start fails with ErrNotEmpty, as Add does, and with the error of ctx. That a peer or a source of its dump fails is
 // logged only.
 func (s *Service) Start(ctx context.Context, cfg StartConfig) error {
-	if len(s.sources()) > 0 {
-		return ErrNotEmpty
+	if err := s.beginStart(&cfg); err != nil {
+		return err
 	}
-	cfg.PeerTimeout = cmp.Or(cfg.PeerTimeout, DefaultPeerTimeout)
-	s.starting.Store(true)
-	s.loading.Store(len(cfg.Peers) > 0)
 	defer s.endStart(cfg.PeerTimeout)
 	if err := s.loadFromPeers(ctx, &cfg); err != nil {
 		return err
@@ -55,26 +53,40 @@ func (s *Service) Start(ctx context.Context, cfg StartConfig) error {
 			errs = append(errs, fmt.Errorf("source %q: %w", cmp.Or(src.Name, src.Endpoint), err))
 		}
 	}
-	s.loading.Store(false)
-	s.followUnclaimed()
-	s.DropUnclaimed()
+	s.dropUnclaimed(s.followUnclaimed())
 	return errors.Join(errs...)
 }
 
-// followUnclaimed follows the sources of a dump that were registered, and that no source of the configuration has replaced.
-func (s *Service) followUnclaimed() {
+// beginStart begins Start. Once the lock is free, sources are registered before or after it.
+func (s *Service) beginStart(cfg *StartConfig) error {
 	s.changing.Lock()
-	list := slices.SortedFunc(maps.Values(s.unclaimed), func(a, b *dumpedSource) int { return strings.Compare(a.info.Name, b.info.Name) })
+	defer s.changing.Unlock()
+	if len(s.sources()) > 0 {
+		return ErrNotEmpty
+	}
+	cfg.PeerTimeout = cmp.Or(cfg.PeerTimeout, DefaultPeerTimeout)
+	s.starting.Store(true)
+	s.loading.Store(len(cfg.Peers) > 0)
+	return nil
+}
+
+// errPeerConfigured is why a source of a dump is not followed that was not registered.
+var errPeerConfigured = errors.New("it is one of the peer's configuration, and not of this one")
+
+// followUnclaimed follows the sources of a dump that were registered, and that no source of the configuration has replaced.
+// It returns why others are not followed.
+func (s *Service) followUnclaimed() map[holderKey]error {
+	s.changing.Lock()
+	unclaimed := maps.Clone(s.unclaimed)
 	s.changing.Unlock()
-	for _, l := range list {
-		if !l.info.Registered {
-			s.log.Info("router: a source of the peer's configuration is not one of ours", "source", l.info.Name)
-			continue
-		}
-		if err := s.Register(l.info.Source); err != nil {
-			s.log.Warn("router: a source that is registered at the peer is not followed", "source", l.info.Name, "reason", err)
+	reasons := map[holderKey]error{}
+	byName := func(a, b holderKey) int { return strings.Compare(unclaimed[a].info.Name, unclaimed[b].info.Name) }
+	for _, key := range slices.SortedFunc(maps.Keys(unclaimed), byName) {
+		if reasons[key] = errPeerConfigured; unclaimed[key].info.Registered {
+			reasons[key] = s.follow(unclaimed[key].info.Source, true, true)
 		}
 	}
+	return reasons
 }
 
 func (s *Service) endStart(timeout time.Duration) {

@@ -2,13 +2,19 @@ package router
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +24,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/eventstest"
+	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/router/fleet"
 )
@@ -233,11 +240,13 @@ func TestReplicaOfOneMoment(t *testing.T) {
 	}
 }
 
-// While a batch in progress is waited for, the other sources are paused. If it takes too long, its source is left out, and
-// its holder is no part of the dump.
-func TestDumpLeavesOutBusySource(t *testing.T) {
+// While a batch in progress is waited for, the other sources are paused. If it takes too long, its source is in the dump without
+// its place, and the replica follows it from its beginning.
+func TestDumpOfBusySource(t *testing.T) {
 	e := newEngines(t)
 	s := e.service()
+	var log logtest.Buffer
+	s.log = slog.New(slog.NewTextHandler(&log, nil))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	a, busy := s.active["a/0"].follower, s.active["b/1"].follower
@@ -254,15 +263,118 @@ func TestDumpLeavesOutBusySource(t *testing.T) {
 		return err != nil
 	})
 	e.a.Publish(false, stored(5))
-	require.NoError(t, <-done)
+	err = <-done
 	busy.Unpause()
+	require.NoError(t, err)
+	require.Contains(t, log.String(), "from their beginning\" number=1 first=b/1")
 	awaitNext(t, s, "a/0", 3)
-	two := newService(t, Config{})
-	require.NoError(t, two.LoadDump(&dump))
-	require.Len(t, two.unclaimed, 1)
-	require.Len(t, two.Models()[0].Holders, 1)
-	require.EqualValues(t, 2, two.unclaimed[holderKey{llama.withDefaults(), fleet.ID{Engine: "a"}}].checkpoint.NextSeq)
-	require.Equal(t, 4, two.Models()[0].Holders[0].Blocks)
+	two := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
+	peer := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(dump.Bytes()) }))
+	require.NoError(t, two.Start(t.Context(), StartConfig{Sources: e.sources()[:1], Peers: []string{peer}}))
+	eventually(t, func() bool { return two.Ready() == nil })
+	awaitNext(t, two, "a/0", 3)
+	awaitNext(t, two, "b/1", 2)
+	require.EqualValues(t, 1, status(t, two, "a/0").Batches)
+	require.EqualValues(t, 2, status(t, two, "b/1").Batches)
+	require.True(t, status(t, two, "b/1").Registered)
+	require.Equal(t, "a/0=80(GPU=80) b/1=16(GPU=16) ", askAll(t, two))
+}
+
+// unsure returns the holders that an answer names, with the reasons.
+func unsure(t testing.TB, s *Service) (text string) {
+	var a Answer
+	require.NoError(t, s.Query(t.Context(), &Query{ModelKey: llama, Hashes: hashesOf(1)}, &a))
+	for _, u := range a.Unsure {
+		text += fmt.Sprintf("%s/%d=%s ", u.Engine, u.Rank, strings.Join(u.Reasons(nil), ","))
+	}
+	return text
+}
+
+// Each source of a dump that is not followed is unsure, until it is registered or unregistered, or its address is another's.
+// The log says so once.
+func TestSourceOfDumpIsNotFollowed(t *testing.T) {
+	e := newEngines(t)
+	one := e.service()
+	moved := func(engine string) Source {
+		return Source{Endpoint: deadEndpoint(), Replay: deadEndpoint(), Model: llama.Name, Engine: engine, BlockSize: 16}
+	}
+	c, d := moved("c"), moved("d")
+	require.NoError(t, one.Register(c))
+	require.NoError(t, one.Register(d))
+	var log logtest.Buffer
+	two := newService(t, Config{ // it allows neither c nor d, and has another source of the name b/1
+		Allow: []string{"tcp://127.0.0.1:1-60999"}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	namesake := source(t, llama, "x", 0, 16)
+	namesake.Name = "b/1"
+	require.NoError(t, two.Start(t.Context(), StartConfig{Sources: []Source{namesake}, Peers: []string{serve(t, serveDumps(one))}}))
+	require.Equal(t, "a/0=stale b/1=stale c/0=stale d/0=stale x/0=stale,incomplete ", unsure(t, two))
+	for engine, reason := range map[string]string{
+		"a rank=0": "it is one of the peer's configuration, and not of this one", "b rank=1": `name \"b/1\" has a source already`,
+		"c rank=0": "not an endpoint that register allows", "d rank=0": "not an endpoint that register allows",
+	} {
+		require.Regexp(t, "a source of the dump is not followed.* engine="+engine+" reason=.*"+regexp.QuoteMeta(reason), log.String())
+	}
+	require.Equal(t, 4, strings.Count(log.String(), "a source of the dump is not followed"))
+	require.Empty(t, two.Models()[0].Holders[1:], "their holders are dropped")
+
+	// The replica of a replica knows of those that were registered.
+	three := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}})
+	require.NoError(t, three.LoadDump(bytes.NewReader(dumpOf(t, two))))
+	three.DropUnclaimed()
+	require.Equal(t, "b/1=stale c/0=stale d/0=stale x/0=stale ", unsure(t, three))
+
+	b := e.sources()[1]
+	b.Name = "b"
+	require.NoError(t, two.Register(b))
+	awaitNext(t, two, "b", 2)
+	require.Equal(t, "a/0=stale c/0=stale d/0=stale x/0=stale,incomplete ", unsure(t, two))
+	require.Equal(t, []int{0}, two.RegisteredRanks(llama, "c"))
+	require.NoError(t, two.Unregister(llama, fleet.ID{Engine: "c"}))
+	require.ErrorIs(t, two.Unregister(llama, fleet.ID{Engine: "c"}), ErrNoSource)
+	require.NoError(t, two.Unregister(llama, fleet.ID{Engine: "a"}))
+	require.Equal(t, "d/0=stale x/0=stale,incomplete ", unsure(t, two))
+	reused := moved("new")
+	reused.Endpoint = d.Endpoint
+	two.allow, _ = newAllowList([]string{"tcp://127.0.0.1:*"})
+	require.NoError(t, two.Register(reused))
+	require.Equal(t, "new/0=stale,incomplete x/0=stale,incomplete ", unsure(t, two))
+}
+
+// An engine that has moved registers while a dump with its old address is loaded: that is refused until the sources of the dump
+// are followed, so the registration is newer.
+func TestRegistrationBeatsDump(t *testing.T) {
+	one := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
+	for i := range 100 { // following them takes a while
+		require.NoError(t, one.Register(source(t, llama, fmt.Sprintf("engine-%02d", i), 0, 16)))
+	}
+	peer := serve(t, serveDumps(one))
+	for range 5 {
+		two := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
+		src := source(t, llama, "engine-99", 0, 16)
+		src.Name = "moved"
+		registered := make(chan error)
+		var started atomic.Bool
+		go func() {
+			for two.Ready() == nil && !started.Load() { // until Start has begun
+				runtime.Gosched()
+			}
+			err := ErrLoading
+			for errors.Is(err, ErrLoading) {
+				err = two.Register(src)
+			}
+			registered <- err
+		}()
+		err := two.Start(t.Context(), StartConfig{Peers: []string{peer}})
+		started.Store(true)
+		require.NoError(t, cmp.Or(err, <-registered))
+		require.Len(t, two.Status(), 100)
+		require.Equal(t, src.Endpoint, status(t, two, "moved").Endpoint)
+	}
+	three := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
+	three.loading.Store(true)
+	require.ErrorIs(t, three.follow(source(t, llama, "late", 0, 16), true, false), ErrLoading, "Start began after it was called")
+	require.ErrorIs(t, three.Unregister(llama, fleet.ID{Engine: "engine-99"}), ErrLoading)
 }
 
 // A slow reader of a dump holds nothing up but other dumps.

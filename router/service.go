@@ -87,8 +87,9 @@ type Service struct {
 	models    atomic.Pointer[map[ModelKey]*model] // replaced as a whole
 	unclaimed map[holderKey]*dumpedSource         // sources of a dump whose holders have no source yet
 
-	mu     sync.Mutex               // taken after changing
-	active map[string]*activeSource // by name; changed with changing held, too
+	mu         sync.Mutex               // taken after changing
+	active     map[string]*activeSource // by name; changed with changing held, too
+	unfollowed map[holderKey]sourceInfo // sources of a dump that are not followed here; changed with changing held, too
 
 	dumping           chan struct{} // has an element while a dump is written
 	starting, loading atomic.Bool
@@ -105,7 +106,7 @@ func New(cfg Config) (*Service, error) {
 	cfg.MaxModels, cfg.MaxSources = cmp.Or(cfg.MaxModels, DefaultMaxModels), cmp.Or(cfg.MaxSources, DefaultMaxSources)
 	s := &Service{
 		cfg: cfg, memory: events.NewMemory(cfg.MaxPayload), log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
-		active: map[string]*activeSource{}, dumping: make(chan struct{}, 1),
+		active: map[string]*activeSource{}, unfollowed: map[holderKey]sourceInfo{}, dumping: make(chan struct{}, 1),
 	}
 	models := make(map[ModelKey]*model, len(cfg.Models))
 	var err error

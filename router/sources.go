@@ -38,7 +38,7 @@ type activeSource struct {
 
 // Add follows a source of the configuration. The model is made if there is none. It fails with the errors of this
 // package, with fleet.ErrExists if the caller has made the holder, or as events.Follow does.
-func (s *Service) Add(src Source) error { return s.follow(src, false) }
+func (s *Service) Add(src Source) error { return s.follow(src, false, true) }
 
 // Check returns what Add says of a source by its fields and by its model, if there is one. It follows nothing.
 func (s *Service) Check(src Source) error {
@@ -58,11 +58,18 @@ func (s *Service) Check(src Source) error {
 // Register is Add for a source that a client names: its endpoints must be allowed, and it cannot bind, otherwise it
 // fails with ErrNotAllowed. It replaces other registered sources of the same rank, such as an engine that came back at a
 // new address, and those of its tenant that follow the same address, such as of an engine that is gone: their blocks are
-// dropped. The same source again changes nothing. If it fails, those it would replace are followed on, or anew.
-func (s *Service) Register(src Source) error { return s.follow(src, true) }
+// dropped. The same source again changes nothing; what it leaves out is the model's. If it fails, those it would replace are
+// followed on, or anew.
+func (s *Service) Register(src Source) error {
+	if s.loading.Load() {
+		return ErrLoading
+	}
+	return s.follow(src, true, false)
+}
 
-// follow follows the source of each rank that src stands for. If one fails, it follows none.
-func (s *Service) follow(src Source, registered bool) error {
+// follow follows the source of each rank that src stands for. If one fails, it follows none. It fails with ErrLoading while
+// Start runs, unless whileLoading is set.
+func (s *Service) follow(src Source, registered, whileLoading bool) error {
 	src.SetDefaults()
 	if err := s.Check(src); err != nil {
 		return err
@@ -72,15 +79,15 @@ func (s *Service) follow(src Source, registered bool) error {
 		return err
 	}
 	if registered {
-		if s.loading.Load() {
-			return ErrLoading
-		}
 		if err := s.checkAllowed(ranks); err != nil {
 			return err
 		}
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
+	if !whileLoading && s.loading.Load() {
+		return ErrLoading
+	}
 	ranks, replaced, err := s.checkFree(ranks, registered)
 	if err != nil || len(ranks) == 0 {
 		return err
@@ -161,7 +168,7 @@ func (s *Service) checkFree(ranks []Source, registered bool) (begin []Source, re
 			begin = append(begin, src)
 		case !registered:
 			return nil, nil, fmt.Errorf("router: rank %d of engine %q %w", src.Rank, src.Engine, ErrExists)
-		case reflect.DeepEqual(list[i].Source, src): // it stays
+		case list[i].isSame(src): // it stays
 		case !list[i].registered:
 			return nil, nil, fmt.Errorf("%w: %q, with another address or other fields", ErrConfigured, list[i].Name)
 		default:
@@ -185,6 +192,26 @@ func (s *Service) checkFree(ranks []Source, registered bool) (begin []Source, re
 		return nil, nil, fmt.Errorf("%w sources: %d are registered", ErrTooMany, n+len(replaced))
 	}
 	return begin, replaced, nil
+}
+
+// isSame reports whether src says of a what is known. What it leaves out is the model's.
+func (a *activeSource) isSame(src Source) bool {
+	suits := a.model.checkSource(&src) == nil
+	src.BlockSize, src.Type = a.BlockSize, a.Type
+	return suits && src == a.Source
+}
+
+// Follows reports whether each rank of src is followed as src says, so that Register would change nothing.
+func (s *Service) Follows(src Source) bool {
+	src.SetDefaults()
+	ranks, err := src.EachRank()
+	if err != nil {
+		return false
+	}
+	list := s.sources()
+	return !slices.ContainsFunc(ranks, func(rank Source) bool {
+		return !slices.ContainsFunc(list, func(a *activeSource) bool { return a.isSame(rank) })
+	})
 }
 
 // hasRankOf reports whether a has the holder of src.
@@ -213,8 +240,9 @@ func (s *Service) start(src Source, from *dumpedSource, registered bool) error {
 		return err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.active[a.Name] = a
+	s.mu.Unlock()
+	s.dropUnfollowed(func(u *Source) bool { return a.hasRankOf(u) || registered && a.hasAddressOf(u) })
 	m.changed()
 	return nil
 }
@@ -261,23 +289,32 @@ func (s *Service) stop(a *activeSource) {
 	a.model.changed()
 }
 
-// Unregister ends a source that was registered and waits for it, and drops its holder. It fails with ErrField,
-// ErrNoModel, ErrNoSource, ErrConfigured or ErrClosed.
+// Unregister ends a source that was registered and waits for it, and drops its holder. A source of a dump that is not
+// followed is unsure no longer. It fails with ErrField, ErrNoModel, ErrNoSource, ErrConfigured, ErrLoading or ErrClosed.
 func (s *Service) Unregister(key ModelKey, id fleet.ID) error {
-	if err := cmp.Or(key.withDefaults().check("model"), checkID(id)); err != nil {
+	key = key.withDefaults()
+	if err := cmp.Or(key.check("model"), checkID(id)); err != nil {
 		return err
+	}
+	if s.loading.Load() {
+		return ErrLoading
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if s.dropUnfollowed(func(u *Source) bool { return u.ModelKey() == key && u.ID() == id }) {
+		return nil
 	}
 	m, err := s.find(key, nil)
 	if err != nil {
 		return err
 	}
-	s.changing.Lock()
-	defer s.changing.Unlock()
 	list := s.sources()
 	i := slices.IndexFunc(list, func(a *activeSource) bool { return a.model == m && a.ID() == id })
 	switch {
 	case s.closed:
 		return ErrClosed
+	case s.loading.Load():
+		return ErrLoading
 	case i < 0:
 		return fmt.Errorf("%w: model %q, engine %.40q, rank %d", ErrNoSource, m.cfg.Name, id.Engine, id.Rank)
 	case !list[i].registered:
@@ -286,6 +323,23 @@ func (s *Service) Unregister(key ModelKey, id fleet.ID) error {
 	s.stop(list[i])
 	s.dropUnused(m)
 	return nil
+}
+
+// RegisteredRanks returns the ranks of an engine that Unregister can end, in order.
+func (s *Service) RegisteredRanks(key ModelKey, engine string) (ranks []int) {
+	key = key.withDefaults()
+	for _, a := range s.sources() {
+		if a.registered && a.ModelKey() == key && a.Engine == engine {
+			ranks = append(ranks, a.Rank)
+		}
+	}
+	for _, id := range s.unfollowedOf(key) {
+		if id.Engine == engine {
+			ranks = append(ranks, id.Rank)
+		}
+	}
+	slices.Sort(ranks)
+	return ranks
 }
 
 // sources returns the sources by name.
@@ -321,16 +375,11 @@ func (a *activeSource) status() SourceStatus {
 	return status
 }
 
-// pausedSource is a source between two batches, and where it is.
-type pausedSource struct {
-	*activeSource
-	checkpoint *events.Checkpoint
-}
-
-// pauseAll pauses the sources, until the caller resumes them: none of their holders changes. It waits for batches in
-// progress until ctx ends, and leaves out a source that is still busy then, or has just come. It first pauses the sources
-// that are not busy, so that none is paused for longer than the slowest one needs.
-func (s *Service) pauseAll(ctx context.Context) (paused []pausedSource) {
+// pauseAll pauses the sources, until the caller resumes them: none of their holders changes. It returns where they are. It
+// waits for batches in progress until ctx ends, and leaves out a source that is still busy then, or has just come. It first
+// pauses the sources that are not busy, so that none is paused for longer than the slowest one needs.
+func (s *Service) pauseAll(ctx context.Context) map[*activeSource]*events.Checkpoint {
+	paused := map[*activeSource]*events.Checkpoint{}
 	noWait, cancel := context.WithCancel(ctx)
 	cancel()
 	waiting := s.sources()
@@ -338,7 +387,7 @@ func (s *Service) pauseAll(ctx context.Context) (paused []pausedSource) {
 		waiting = slices.DeleteFunc(waiting, func(a *activeSource) bool {
 			checkpoint, err := a.follower.Pause(until)
 			if err == nil {
-				paused = append(paused, pausedSource{a, checkpoint})
+				paused[a] = checkpoint
 			}
 			return err == nil
 		})

@@ -50,6 +50,7 @@ func TestSourceValidate(t *testing.T) {
 func TestAllowList(t *testing.T) {
 	list, err := newAllowList([]string{
 		"tcp://10.0.0.0/8:5557-5564", "tcp://[fd00::/8]:*", "tcp://Engine-0:5557", "tcp://192.168.1.2:1", "tcp://[::1]:7", "ipc:///run/engine.sock",
+		"tcp://[::ffff:10.9.0.0/112]:9", "tcp://[::ffff:172.16.0.1]:9",
 	})
 	require.NoError(t, err)
 	for endpoint, want := range map[string]bool{
@@ -71,6 +72,11 @@ func TestAllowList(t *testing.T) {
 		"tcp://192.168.1.3:1":          false,
 		"tcp://[::1]:7":                true,
 		"tcp://[::1]:8":                false,
+		"tcp://10.9.1.2:9":             true,
+		"tcp://[::ffff:10.9.1.2]:9":    true,
+		"tcp://10.8.1.2:9":             false,
+		"tcp://172.16.0.1:9":           true,
+		"tcp://172.16.0.2:9":           false,
 		"tcp://10.1.2.3":               false,
 		"ipc:///run/engine.sock":       true,
 		"ipc:///run/engine.sock2":      false,
@@ -82,7 +88,7 @@ func TestAllowList(t *testing.T) {
 		require.Equal(t, want, list.allows(endpoint), endpoint)
 	}
 	for _, entry := range []string{"", "10.0.0.0/8:1", "tcp://10.0.0.0/8", "tcp://10.0.0.0/33:1", "tcp://*:1", "tcp://:1", "tcp://a:0",
-		"tcp://a:2-1", "tcp://a:1-65536", "tcp://a:x", "tcp://[fe80::1%eth0]:1", "ipc://", "http://a:1"} {
+		"tcp://a:2-1", "tcp://a:1-65536", "tcp://a:x", "tcp://[fe80::1%eth0]:1", "tcp://[::ffff:0:0/95]:1", "ipc://", "http://a:1"} {
 		_, err := New(Config{Allow: []string{"tcp://a:1", entry}})
 		require.ErrorIs(t, err, fielderror.ErrConfig, entry)
 		require.ErrorContains(t, err, "register[1]")
@@ -131,6 +137,25 @@ func TestRegisterAgain(t *testing.T) {
 	require.Equal(t, "a/0=16(GPU=16) ", ask(t, s, Query{Hashes: hashesOf(1, 2, 3)}))
 	require.Len(t, s.Status(), 1)
 	require.False(t, old.HasSubscriber())
+
+	// What is left out is what the model has, and a type may be in any case.
+	follower := s.active["a/0"].follower
+	for _, same := range []func(*Source){
+		func(src *Source) { src.BlockSize = 16 }, func(src *Source) { src.Type = "VLLM" }, func(src *Source) { src.Tenant = DefaultTenant },
+		func(src *Source) { src.Timeout = Duration(events.DefaultTimeout) }, func(src *Source) { src.Ranks = 1 },
+	} {
+		src := again
+		same(&src)
+		require.True(t, s.Follows(src))
+		require.NoError(t, s.Register(src))
+		require.Same(t, follower, s.active["a/0"].follower)
+	}
+	other := again
+	other.ExactCopies = true
+	require.False(t, s.Follows(other))
+	other = again
+	other.Engine = "b"
+	require.False(t, s.Follows(other))
 
 	fixed := source(t, llama, "fixed", 0, 0)
 	require.NoError(t, s.Add(fixed))
@@ -306,8 +331,8 @@ func TestPauseAll(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	paused = s.pauseAll(ctx)
-	for _, p := range paused {
-		p.follower.Unpause()
+	for a := range paused {
+		a.follower.Unpause()
 	}
 	require.Len(t, paused, 2)
 }

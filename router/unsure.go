@@ -3,6 +3,7 @@ package router
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/hitline/hitline/router/fleet"
 )
@@ -11,8 +12,8 @@ import (
 type Unsure struct {
 	fleet.ID
 	Unknown bool // no source and no prediction names Query.Engine, so nothing is known of it. Rank is 0
-	// Stale: events may be missing. The holder counts for nothing but what is predicted, or with Query.LastKnown for what it
-	// had last.
+	// Stale: events may be missing, or a dump had its source, which is not followed here. The holder counts for nothing but
+	// what is predicted, or with Query.LastKnown for what it had last.
 	Stale      bool
 	Incomplete bool // it may have more: events were lost, or were published before its source was followed
 	// Hashes is set in the answer to a query by tokens, unless they agree: what the holder has may not be found.
@@ -40,60 +41,110 @@ func (u *Unsure) Reasons(dst []string) []string {
 type unsureList struct {
 	version uint64
 	list    []Unsure
-	differ  bool // the hashes of a source that is not stale differ from those of the model, and those of no other agree
-	// unchecked are the holders of sources that are not stale and whose hashes are not checked.
-	unchecked []*fleet.Holder
+	// numSources and numDiffering count the model's sources, and those whose hashes differ from the model's.
+	numSources, numDiffering int
+	agrees                   bool      // the hashes of a live source agree with the model's
+	differs                  *fleet.ID // a live source whose hashes differ; nil: there is none
+	reason                   string    // what its hash is
+	warnedAt                 time.Time // when the log last had that none agrees
 	// kvEndpoints are those of all sources that have one, by holder.
 	kvEndpoints map[fleet.ID]string
 }
 
-// refuses reports whether tokens can find nothing because hashes differ.
-func (l *unsureList) refuses() bool {
-	return l.differ && !slices.ContainsFunc(l.unchecked, func(h *fleet.Holder) bool { return h.Len() > 0 })
-}
+// allDiffer reports whether tokens find nothing but what is predicted, as the hashes of every source differ.
+func (l *unsureList) allDiffer() bool { return l.numSources > 0 && l.numDiffering == l.numSources }
+
+// noneAgrees reports whether hashes of live sources differ, and those of no live source agree.
+func (l *unsureList) noneAgrees() bool { return l.differs != nil && !l.agrees }
 
 // unsureOf returns the holders of a model that may have other blocks than answers say. Callers share the list. It is made
 // again after a source has changed.
 func (s *Service) unsureOf(m *model) *unsureList {
-	version := m.changes.Load()
-	if known := m.unsure.Load(); known != nil && known.version == version {
+	version, known := m.changes.Load(), m.unsure.Load()
+	if known != nil && known.version == version {
 		return known
 	}
-	made, agrees := &unsureList{version: version, kvEndpoints: map[fleet.ID]string{}}, false
+	made := &unsureList{version: version, kvEndpoints: map[fleet.ID]string{}}
+	for _, id := range s.unfollowedOf(m.cfg.ModelKey) { // before those that are followed: one that begins to be is in either
+		made.numSources++
+		made.list = append(made.list, Unsure{ID: id, Stale: true, Hashes: HashesUnchecked})
+	}
 	for _, a := range s.sources() {
-		if a.model != m {
-			continue
-		}
-		if a.KVEndpoint != "" {
-			made.kvEndpoints[a.ID()] = a.KVEndpoint
-		}
-		st := a.follower.Status()
-		u := Unsure{ID: a.ID(), Stale: st.Stale, Incomplete: !st.Complete || a.holder.Dropped() > st.Dropped}
-		hashes, _ := a.hashes.result()
-		made.differ = made.differ || !st.Stale && hashes == HashesDiffer
-		agrees = agrees || !st.Stale && hashes == HashesAgree
-		if hashes != HashesAgree {
-			u.Hashes = hashes
-		}
-		if !st.Stale && hashes == HashesUnchecked {
-			made.unchecked = append(made.unchecked, a.holder)
-		}
-		if u.Stale || u.Incomplete || u.Hashes != "" {
-			made.list = append(made.list, u)
+		if a.model == m {
+			made.add(a)
 		}
 	}
-	made.differ = made.differ && !agrees
-	slices.SortFunc(made.list, func(a, b Unsure) int { return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Rank, b.Rank)) })
-	m.unsure.Store(made)
+	slices.SortFunc(made.list, compareUnsure)
+	begins := made.noneAgrees()
+	if known != nil {
+		made.warnedAt = known.warnedAt
+		begins = begins && !known.noneAgrees() && time.Since(known.warnedAt) >= warnEvery
+	}
+	if begins {
+		made.warnedAt = time.Now()
+	}
+	if m.unsure.CompareAndSwap(known, made) && begins {
+		s.log.Warn("router: no live source of a model is known to hash as its hash says, and one differs: queries by tokens find little",
+			"model", m.cfg.Name, "tenant", m.cfg.Tenant, "engine", made.differs.Engine, "rank", made.differs.Rank,
+			"reason", made.reason)
+	}
 	return made
 }
 
-// setUnsure sets the holders that may have other blocks than the answer to q says. Call it after the blocks were read:
-// otherwise a source that becomes stale in between is left out.
-func (a *Answer) setUnsure(list []Unsure, q *Query, m *model) {
+// join returns the holders of l and of a later list, with what is not sure in either.
+func (l *unsureList) join(later *unsureList) []Unsure {
+	if l == later {
+		return l.list
+	}
+	var list []Unsure
+	for _, u := range slices.SortedStableFunc(slices.Values(slices.Concat(later.list, l.list)), compareUnsure) {
+		if n := len(list); n > 0 && list[n-1].ID == u.ID {
+			last := &list[n-1]
+			last.Stale, last.Incomplete, last.Hashes = last.Stale || u.Stale, last.Incomplete || u.Incomplete, cmp.Or(last.Hashes, u.Hashes)
+			continue
+		}
+		list = append(list, u)
+	}
+	return list
+}
+
+func compareUnsure(a, b Unsure) int {
+	return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Rank, b.Rank))
+}
+
+// add adds what is not sure of a source.
+func (l *unsureList) add(a *activeSource) {
+	if a.KVEndpoint != "" {
+		l.kvEndpoints[a.ID()] = a.KVEndpoint
+	}
+	st := a.follower.Status()
+	u := Unsure{ID: a.ID(), Stale: st.Stale, Incomplete: !st.Complete || a.holder.Dropped() > st.Dropped}
+	hashes, reason := a.hashes.result()
+	l.numSources++
+	if hashes == HashesDiffer {
+		l.numDiffering++
+	}
+	switch {
+	case st.Stale:
+	case hashes == HashesAgree:
+		l.agrees = true
+	case hashes == HashesDiffer:
+		l.differs, l.reason = &u.ID, reason
+	}
+	if hashes != HashesAgree {
+		u.Hashes = hashes
+	}
+	if u.Stale || u.Incomplete || u.Hashes != "" {
+		l.list = append(l.list, u)
+	}
+}
+
+// setUnsure sets the holders that may have other blocks than the answer to q says: those that were unsure before the blocks
+// were read, or after. A source that becomes stale, or is stale no longer, in between is one of them.
+func (a *Answer) setUnsure(before, after *unsureList, q *Query, m *model) {
 	a.Unsure = a.Unsure[:0]
 	byHashes := q.byHashes()
-	for _, u := range list {
+	for _, u := range before.join(after) {
 		if byHashes {
 			u.Hashes = ""
 		}

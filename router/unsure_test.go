@@ -1,10 +1,13 @@
 package router
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/eventstest"
 	"github.com/hitline/hitline/router/fleet"
 )
@@ -63,4 +66,38 @@ func TestUnsureOfDropped(t *testing.T) {
 	hold(t, s, llama, fleet.ID{Engine: "busy"}, gpu, chain("busy", 10_000))
 	require.NoError(t, s.Query(t.Context(), &query, &a))
 	require.Equal(t, []Unsure{{ID: fleet.ID{Engine: "quiet"}, Incomplete: true}}, a.Unsure)
+}
+
+// probedPool is a store that does something while it is asked.
+type probedPool struct{ probe func() }
+
+func (p probedPool) Pool() coordinator.Pool { return blocks16(8) }
+
+func (p probedPool) ProbePrompt(context.Context, int64, coordinator.Hashes) (coordinator.Hit, error) {
+	p.probe()
+	return coordinator.Hit{}, nil
+}
+
+// A source that is followed, or is not, from the middle of a query on is unsure in its answer: what it has may be missing there.
+func TestUnsureDuringQuery(t *testing.T) {
+	p := eventstest.New(t)
+	p.Publish(true, stored(1))
+	p.Mute(true)
+	var s *Service
+	awaitStale := func(stale bool) { eventually(t, func() bool { return status(t, s, "e/0").Stale == stale }) }
+	changes := func() { p.Mute(false); awaitStale(false) }
+	s = newService(t, Config{Models: []Model{{ModelKey: llama, Pool: probedPool{func() { changes() }}}}})
+	src := engineSource(p, "e", 0)
+	src.Timeout = Duration(100 * time.Millisecond)
+	require.NoError(t, s.Add(src))
+	var a Answer
+	query := Query{Hashes: hashesOf(1), Loadable: true}
+	require.NoError(t, s.Query(t.Context(), &query, &a))
+	require.Empty(t, a.Holders)
+	require.Equal(t, []Unsure{{ID: fleet.ID{Engine: "e"}, Stale: true, Incomplete: true}}, a.Unsure)
+
+	changes = func() { p.Close(); awaitStale(true) }
+	require.NoError(t, s.Query(t.Context(), &query, &a))
+	require.Equal(t, "e/0=16(GPU=16) loadable=0", textOf(&a))
+	require.Equal(t, []Unsure{{ID: fleet.ID{Engine: "e"}, Stale: true}}, a.Unsure)
 }

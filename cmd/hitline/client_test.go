@@ -176,7 +176,7 @@ func TestStat(t *testing.T) {
 		`{"b":18446744073709551615,"a":{"x":{"k":"y z"}}}`: "a.x.k  y z\nb      18446744073709551615",
 		`{"a\u001b[2J":"\u009b\u001b[31m"}`:                `a\x1b[2J  \u009b\x1b[31m`,
 	} {
-		table, err := formatTable([]byte(object))
+		table, err := formatTable(json.RawMessage(object), nil)
 		assert.NoError(t, err)
 		assert.Equal(t, want, table)
 	}

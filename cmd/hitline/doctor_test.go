@@ -74,6 +74,8 @@ func TestDoctorWithoutConnection(t *testing.T) {
 func TestStoreConfigurationErrors(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"pool:\n  model_name: ''\nbackend: {redis: {url: redis://x}}\n", ":2:15: pool.model_name: is empty; set it to the engine's model, with which the keys in a Redis begin"},
+		{"pool:\n  model_name: m\n  layout: lmdeploy\n  hash_block_size: 64\nbackend: {redis: {url: redis://x}}\n", ":3:11: pool.layout: is lmdeploy, whose engines store in Mooncake alone; leave it out, or use backend.mooncake"},
+		{"pools:\n  p:\n    model_name: m\n    layout: lmdeploy\n    hash_block_size: 64\nbackend: {redis: {url: redis://x}}\n", ":4:13: pools.p.layout: is lmdeploy, whose engines store in Mooncake alone; leave it out, or use backend.mooncake"},
 		{"backend:\n  redis:\n    url: http://:s3cret@x\npool: {model_name: m}\n", ":3:10: backend.redis.url: the URL must begin with redis://, rediss:// (TLS), redis-cluster://, rediss-cluster:// or unix:// (or valkey for redis)"},
 		{"backend:\n  redis:\n    url: redis-cluster://x/1\npool: {model_name: m}\n", ":3:10: backend.redis.url: a cluster has no database but 0"},
 		{"backend:\n  mooncake:\n    masters: [x]\npool: {model_name: m}\n", `:3:5: backend.mooncake.masters: "x": it must be host:port, such as 127.0.0.1:50051: address x: missing port in address`},

@@ -67,6 +67,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	guard.Links = []string{"/metrics", "/healthz", "/readyz"}
 	return serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpListener{
 		field: "metrics", bound: listener, maxConns: httpConns(maxMetricsConns, server.OpenFileLimit()), cpu: options.cpu,
+		probes: []string{"/healthz", "/readyz"},
 	}, logger), nil
 }
 

@@ -66,8 +66,8 @@ func newHashCmd() *cobra.Command {
 		Short: "Compute the block hashes of a prompt from its token ids",
 		Long: `hash reads the token ids of a prompt and prints the hash of each whole block in
 hex, one a line, as the engine computes them. It asks no server. The ids are a
-JSON array, or numbers separated by white space. The output is a hashes file
-for lookup, store and other commands.
+JSON array, an object such as {"token_ids": [1, 2]}, or numbers separated by
+white space. The output is a hashes file for lookup, store and other commands.
 
 Up to vLLM 0.28, and with xxhash and xxhash_cbor, an engine draws the seed of
 its hashes at random unless PYTHONHASHSEED is set: give the same as --seed.`,
@@ -95,8 +95,8 @@ its hashes at random unless PYTHONHASHSEED is set: give the same as --seed.`,
 // addFlags defines the flags of the command hash.
 func (o *hashOptions) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.file, "tokens-file", "-", "`file` with the token ids; - is standard input")
-	cmd.Flags().BoolVar(&o.short, "short", false, "print 64 bits of each hash, as in KV events")
-	cmd.Flags().BoolVar(&o.integers, "integers", false, "print them as decimal numbers, as in KV events")
+	cmd.Flags().BoolVar(&o.short, "short", false, "print 64 bits of each hash, in hex")
+	cmd.Flags().BoolVar(&o.integers, "integers", false, "print 64 bits of each hash, as the decimal numbers of KV events; not with --short")
 	addJSONFlag(cmd, &o.json)
 	o.addEngineFlags(cmd)
 }
@@ -285,9 +285,15 @@ func (o *hashOptions) loadTokens(cmd *cobra.Command) ([]int64, error) {
 	return tokens, nil
 }
 
-// parseTokens reads a JSON array of token ids, or ids separated by white space.
+// parseTokens reads a JSON array of token ids, an object that has one, or ids separated by white space.
 func parseTokens(text []byte) (tokens []int64, err error) {
-	if text = bytes.TrimSpace(text); bytes.HasPrefix(text, []byte("[")) {
+	text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte(byteOrderMark)))
+	if bytes.HasPrefix(text, []byte("{")) {
+		if text, err = tokensOfBody(text); err != nil {
+			return nil, err
+		}
+	}
+	if bytes.HasPrefix(text, []byte("[")) {
 		if err := json.Unmarshal(text, &tokens); err != nil {
 			if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 				return nil, fmt.Errorf("not a JSON array of token ids: byte %d ends a %s; write whole numbers, such as [1, 2]", wrong.Offset, wrong.Value)
@@ -310,4 +316,25 @@ func parseTokens(text []byte) (tokens []int64, err error) {
 		tokens = append(tokens, id)
 	}
 	return tokens, nil
+}
+
+// hashedFields are those of the body of a query that change the hashes of its token ids.
+var hashedFields = []string{"block_size", "lora_name", "lora_path", "cache_salt"}
+
+// tokensOfBody returns token_ids of a JSON object, such as the body of a query.
+func tokensOfBody(text []byte) ([]byte, error) {
+	var body map[string]json.RawMessage
+	if err := json.Unmarshal(text, &body); err != nil {
+		return nil, fmt.Errorf("not a JSON object: %w", err)
+	}
+	for _, name := range hashedFields {
+		if _, ok := body[name]; ok {
+			return nil, fmt.Errorf("%s is not read from a file; leave it out, and give it as a flag: see --help", name)
+		}
+	}
+	ids := bytes.TrimSpace(body["token_ids"])
+	if !bytes.HasPrefix(ids, []byte("[")) {
+		return nil, errors.New(`a JSON object without token_ids; write {"token_ids": [1, 2]}, or the ids alone`)
+	}
+	return ids, nil
 }

@@ -23,6 +23,8 @@ func TestHash(t *testing.T) {
 	for _, test := range []struct{ line, stdin, want string }{
 		{"--block-size 4", nine, vllmHashes},
 		{"--block-size 4", "\n[1,2,3, 4,5,6,7,8]\n", vllmHashes},
+		{"--block-size 4", "\ufeff[1,2,3,4,5,6,7,8]", vllmHashes},
+		{"--block-size 4", `{"model": "llama", "token_ids": [1,2,3,4,5,6,7,8]}`, vllmHashes}, // the body of a query
 		{"--block-size 4 --short", nine, "1a1eb4e3edd9361a\nd41bc1f76b956dde\n"},
 		{"--block-size 4 --seed vllm-none-hash", nine, vllmHashes},
 		{"--block-size 4 --seed vllm-none-hash --vllm 0.24.0", nine, vllmHashes},
@@ -76,6 +78,11 @@ func TestHashErrors(t *testing.T) {
 		{"", "[1.5]", "not a JSON array of token ids: byte 4 ends a number 1.5; write whole numbers, such as [1, 2]"},
 		{"", "[1, null]", "null is in it"},
 		{"", " \n", "standard input: is empty; give token ids, as a JSON array or with white space between them\n"},
+		{"", `{"tokens": [1]}`, "a JSON object without token_ids; write {\"token_ids\": [1, 2]}, or the ids alone\n"},
+		{"", `{"token_ids": null}`, "a JSON object without token_ids"},
+		{"", `{"token_ids": [1.5]}`, "not a JSON array of token ids"},
+		{"", `{"token_ids": [1]`, "not a JSON object: "},
+		{"", `{"token_ids": [1], "cache_salt": "s"}`, "cache_salt is not read from a file; leave it out, and give it as a flag: see --help\n"},
 		{"--tokens-file " + os.TempDir(), "", "cannot read the token ids: " + os.TempDir() + " is a directory; name a file, or - for standard input\n"},
 		{"--engine sglang", "1 -1", "-1 at position 1 is no token id"},
 		{"--engine lmcache", "", "must be vllm or sglang"},
@@ -106,6 +113,13 @@ func TestHashOfAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ids.json")
 	require.NoError(t, os.WriteFile(file, []byte("[1,2,3,4,5,6,7,8]"), 0o600))
 	assert.Equal(t, result{exitDone, vllmHashes, ""}, hitline(t, "", "hash", "--vllm", "0.33.0", "--block-size", "4", "--tokens-file", file))
+}
+
+// The help of --short and of --integers does not read as if one went with the other.
+func TestHashHelp(t *testing.T) {
+	help := strings.Join(strings.Fields(hitline(t, "", "hash", "--help").stdout), " ")
+	assert.Contains(t, help, "--short print 64 bits of each hash, in hex --")
+	assert.Contains(t, help, "--integers print 64 bits of each hash, as the decimal numbers of KV events; not with --short")
 }
 
 func TestHashReadError(t *testing.T) {

@@ -85,6 +85,9 @@ func requireFlags(cmd *cobra.Command, names ...string) error {
 // maxLine bounds a line of a hashes file in bytes; only comments are long.
 const maxLine = 64 << 10
 
+// byteOrderMark is what some editors write at the start of a text.
+const byteOrderMark = "\ufeff"
+
 // readHashes reads hashes from in. Errors begin with name:line.
 func readHashes(name string, in io.Reader) (hashList, error) {
 	var list hashList
@@ -92,8 +95,11 @@ func readHashes(name string, in io.Reader) (hashList, error) {
 	lines.Buffer(make([]byte, 4096), maxLine)
 	lineNumber := 0
 	for lines.Scan() {
-		lineNumber++
-		if err := list.addLine(strings.TrimSpace(lines.Text())); err != nil {
+		line := lines.Text()
+		if lineNumber++; lineNumber == 1 {
+			line = strings.TrimPrefix(line, byteOrderMark)
+		}
+		if err := list.addLine(strings.TrimSpace(line)); err != nil {
 			return hashList{}, configError(fmt.Errorf("%s:%d: %w", name, lineNumber, err))
 		}
 	}
@@ -106,17 +112,20 @@ func readHashes(name string, in io.Reader) (hashList, error) {
 	return list, nil
 }
 
-// addLine adds the hash in a line without surrounding spaces. It skips blank lines and
-// comments.
+// addLine adds the hash in a line without surrounding spaces. Digits may follow 0x, as Python prints them. It skips blank
+// lines and comments.
 func (l *hashList) addLine(line string) error {
 	if line == "" || line[0] == '#' {
 		return nil
 	}
-	n := len(line) / 2
-	blob, err := hex.AppendDecode(l.blob, []byte(line))
+	digits := strings.TrimPrefix(line, "0x")
+	n := len(digits) / 2
+	blob, err := hex.AppendDecode(l.blob, []byte(digits))
 	switch {
 	case errors.Is(err, hex.ErrLength):
-		return fmt.Errorf("%d hex digits are not whole bytes", len(line))
+		return fmt.Errorf("%d hex digits are not whole bytes", len(digits))
+	case n == 0 && err == nil:
+		return fmt.Errorf("%q is not a hash in hex", line)
 	case err != nil:
 		return fmt.Errorf("%.20q is not a hash in hex", line)
 	case n > netproto.MaxHashLen:

@@ -22,6 +22,7 @@ func TestReadHashes(t *testing.T) {
 		"one":          {"00ff", hashList{blob: []byte{0, 255}, hashLen: 2}},
 		"several":      {"# prompt\n0A0b\n\n  0c0D\t\r\n# end\nffff\n", hashList{blob: []byte{10, 11, 12, 13, 255, 255}, hashLen: 2}},
 		"longest":      {strings.Repeat("ab", 64), hashList{blob: []byte(strings.Repeat("\xab", 64)), hashLen: 64}},
+		"0x and BOM":   {"\ufeff0x00ff\n0xAB01\n", hashList{blob: []byte{0, 255, 0xab, 1}, hashLen: 2}},
 		"long remark":  {"#" + strings.Repeat("x", 60000) + "\n01\n", hashList{blob: []byte{1}, hashLen: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +38,9 @@ func TestReadHashesErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"00\n# x\n\n0":                    "h:4: 1 hex digits are not whole bytes",
 		"00\nzz\n":                        `h:2: "zz" is not a hash in hex`,
-		"0x00\n":                          `h:1: "0x00" is not a hash in hex`,
+		"0x0\n":                           "h:1: 1 hex digits are not whole bytes",
+		"0x\n":                            `h:1: "0x" is not a hash in hex`,
+		"0x0x00\n":                        `h:1: "0x0x00" is not a hash in hex`,
 		"00 11\n":                         `h:1: "00 11" is not a hash in hex`,
 		"00\n1122\n":                      "h:2: hash of 2 bytes after one of 1; all must be of one length",
 		strings.Repeat("ab", 65):          "h:1: hash of 65 bytes, at most 64 are possible",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -68,6 +69,9 @@ than that: stale ones cannot be reached.`,
 		answer, err := parseHolders(reply)
 		if err != nil {
 			return cli.WithClass(fmt.Errorf("%s: bad reply: %w", t.connect, err), client.ErrReply)
+		}
+		if f.tokensFile != "" && answer.isUnsure(string(router.HashesDiffer)) {
+			f.warnDiffering(cmd.Context(), &t)
 		}
 		if slices.Contains(answer.unsure[f.query.Engine], "unknown") {
 			t.warn(fmt.Sprintf("the server follows no engine %q; GET /services lists them", f.query.Engine))
@@ -145,6 +149,40 @@ func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (reply []byte, err err
 	return t.askHTTP(cmd.Context(), "/query_by_hash", &f.query)
 }
 
+// warnDiffering warns if no engine of the model is known to hash token ids as the server does.
+func (f *holdersFlags) warnDiffering(ctx context.Context, t *target) {
+	var services struct {
+		Models []struct {
+			router.ModelKey
+			HashesDiffer bool `json:"hashes_differ"`
+		}
+		Sources []struct {
+			router.ModelKey
+			Hashes router.Agreement
+			Reason string `json:"hashes_reason"`
+		}
+	}
+	reply, err := t.askHTTP(ctx, "/services", nil)
+	if err == nil {
+		err = json.Unmarshal(reply, &services)
+	}
+	if err != nil {
+		t.warn(fmt.Sprintf("GET /services does not say why hashes differ: %v", err))
+		return
+	}
+	for _, m := range services.Models {
+		if !m.HashesDiffer || m.Tenant != cmp.Or(f.query.Tenant, router.DefaultTenant) || f.query.Model != "" && m.Name != f.query.Model {
+			continue
+		}
+		for _, s := range services.Sources {
+			if s.ModelKey == m.ModelKey && s.Hashes == router.HashesDiffer {
+				t.warn(fmt.Sprintf("no engine of model %q is known to hash token ids as its hash says: %s", m.Name, s.Reason))
+				break
+			}
+		}
+	}
+}
+
 // holdersAnswer is the answer to a query, the longest prefix first.
 type holdersAnswer struct {
 	engines  []engineHeld
@@ -215,6 +253,16 @@ func (a *holdersAnswer) addEngines(text []byte) error {
 		a.engines = append(a.engines, e)
 	}
 	return nil
+}
+
+// isUnsure reports whether an engine is unsure for a reason.
+func (a *holdersAnswer) isUnsure(reason string) bool {
+	for _, reasons := range a.unsure {
+		if slices.Contains(reasons, reason) {
+			return true
+		}
+	}
+	return false
 }
 
 // media returns the media in which an engine has blocks, by name. Predictions are the last.

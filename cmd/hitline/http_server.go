@@ -78,11 +78,12 @@ type httpListener struct {
 	maxConns int             // that may be open
 	cpu      *cpushare.Share // what its connections compute on
 	secure   *tls.Config     // nil without TLS
+	probes   []string        // see cpushare.Share.Bind
 }
 
 // listen returns the listener of a server.
 func (l *httpListener) listen(s *http.Server) net.Listener {
-	listener := l.cpu.Bind(s, newEvictingListener(l.bound, l.maxConns), l.field)
+	listener := l.cpu.Bind(s, newEvictingListener(l.bound, l.maxConns), l.field, l.probes...)
 	if l.secure != nil {
 		return tls.NewListener(listener, l.secure)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -53,28 +54,49 @@ stands for; its backend and model; and its lookups.`,
 func (t *target) listPools(ctx context.Context) ([]poolLine, error) {
 	names := []string{t.pool}
 	if t.pool == "" {
-		stat, err := ask(ctx, t, func(ctx context.Context, c *client.Client) (api.Stat, error) { return c.Stat(ctx) })
+		stat, err := t.askStat(ctx)
 		if err != nil {
 			return nil, err
 		}
-		names = stat.PoolNames
-		if stat.VLLM != "" {
-			names = append([]string{""}, names...) // its own
-		}
+		names = poolNames(stat)
 	}
-	pools := []poolLine{}
+	pools, err := t.askPools(ctx, names)
+	lines := []poolLine{}
+	for _, p := range pools {
+		lines = append(lines, poolLine{p.name, p.pool.VLLM, p.pool.Pool.HashBlockSize, p.pool.Backend, p.pool.Pool.ModelName, p.stat.Lookups})
+	}
+	return lines, err
+}
+
+// poolNames returns the names of the pools of a server, "" for its own.
+func poolNames(stat api.Stat) []string {
+	if stat.VLLM != "" {
+		return append([]string{""}, stat.PoolNames...)
+	}
+	return stat.PoolNames
+}
+
+// servedPool is one pool of a server, with its counters.
+type servedPool struct {
+	name string
+	pool api.Pool
+	stat api.Stat
+}
+
+// askPools asks for each pool over a connection of its own.
+func (t *target) askPools(ctx context.Context, names []string) (pools []servedPool, err error) {
 	for _, name := range names {
 		of := *t
 		of.pool, of.namesPool = name, true
-		line, err := ask(ctx, &of, func(ctx context.Context, c *client.Client) (poolLine, error) {
+		served, err := ask(ctx, &of, func(ctx context.Context, c *client.Client) (servedPool, error) {
 			stat, err := c.Stat(ctx)
 			pool, _ := c.Pool()
-			return poolLine{name, pool.VLLM, pool.Pool.HashBlockSize, pool.Backend, pool.Pool.ModelName, stat.Lookups}, err
+			return servedPool{name, pool, stat}, err
 		})
 		if err != nil {
 			return nil, err
 		}
-		pools = append(pools, line)
+		pools = append(pools, served)
 	}
 	return pools, nil
 }
@@ -88,12 +110,11 @@ func formatPools(pools []poolLine) string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "name\tvllm\tblock size\tbackend\tmodel\tlookups")
 	for _, p := range pools {
-		name := cli.Printable(p.Name)
-		if name == "" {
-			name = "-"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%q\t%d\n", name, cli.Printable(p.VLLM), p.HashBlockSize, cli.Printable(p.Backend), p.Model, p.Lookups)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%q\t%d\n", shownName(p.Name), cli.Printable(p.VLLM), p.HashBlockSize, cli.Printable(p.Backend), p.Model, p.Lookups)
 	}
 	_ = w.Flush() // a Builder never fails
 	return strings.TrimSuffix(b.String(), "\n")
 }
+
+// shownName returns the name of a pool as it is printed.
+func shownName(name string) string { return cmp.Or(cli.Printable(name), "-") }

@@ -108,6 +108,16 @@ func TestNoServer(t *testing.T) {
 	assert.Equal(t, result{exitNoConnection, "", "hitline: no server at http://127.0.0.1:1 (connection refused); hitline serve with router.listen starts one\n"}, got)
 }
 
+// A certificate that cannot be checked is said with the flag that names its authority, by both kinds of client.
+func TestUnknownAuthority(t *testing.T) {
+	listener := tlsListener(t)
+	for address, line := range map[string]string{"tls://" + listener: "ping", "https://" + listener: "holders --hashes-file -"} {
+		got := hitline(t, "00", append(strings.Fields(line), "--connect", address)...)
+		want := "hitline: " + address + ": the server's certificate is of an unknown authority; give the file of its authorities as --tls-ca\n"
+		assert.Equal(t, result{exitNoConnection, "", want}, got)
+	}
+}
+
 // With --json a failure too is exactly one line of JSON on standard output.
 func TestJSONError(t *testing.T) {
 	got := hitline(t, "", "lookup", "--json")

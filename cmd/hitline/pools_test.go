@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -195,5 +198,80 @@ func TestDescribedPoolsOverRedis(t *testing.T) {
 	require.NoError(t, one.Reset(t.Context()))
 	assert.Equal(t, []int64{0, 32}, hits())
 	_, err = dial("")
-	require.ErrorContains(t, err, "model_name is empty; set it to the engine's model, with which the keys in a Redis begin")
+	require.ErrorContains(t, err, "model_name: is empty; set it to the engine's model, with which the keys in a Redis begin")
+	_, err = client.Dial(t.Context(), s.address, client.WithPool("", coordinator.Pool{ModelName: "m", Layout: coordinator.LayoutLMDeploy, HashBlockSize: 64}))
+	require.ErrorContains(t, err, "layout: is lmdeploy, whose engines store in Mooncake alone; leave it out, or use backend.mooncake")
+}
+
+// Where engines have described pools, stat prints the sums of their counters, and a line for each. Who may not ask for pools
+// is told so.
+func TestStatOfPools(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	require.NoError(t, os.WriteFile(tokens, []byte("tokens: [{name: stat, token: "+theToken+", allow: [stat]}]\n"), 0o600))
+	s := startServe(t, "pool: {}\naccept_pools: true\nmax_pools: 2\nbackend: {memory: {max_bytes: 100MiB}}\n")
+	hashes := coordinator.NewHashes([]byte(strings.Repeat("a", 32)+strings.Repeat("b", 32)), 32)
+	for name, lookups := range map[string]int{"tiny": 2, "big": 1} {
+		c, err := client.Dial(t.Context(), s.address, client.WithPool(name, coordinator.Pool{VLLM: "0.33.0"}))
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.Store(t.Context(), coordinator.GroupRank{}, hashes))
+		for range lookups {
+			hit, err := c.Lookup(t.Context(), 33, hashes)
+			require.NoError(t, err)
+			require.EqualValues(t, 32, hit.Tokens)
+		}
+	}
+	got := hitline(t, "", "stat", "--connect", s.address)
+	require.Equal(t, exitDone, got.code, got.stderr)
+	assert.Regexp(t, `(?m)^lookups +3$`, got.stdout)
+	assert.Regexp(t, `(?m)^hit_tokens +96$`, got.stdout)
+	assert.Regexp(t, `(?m)^entries +4$`, got.stdout)
+	_, lines, _ := strings.Cut(got.stdout, "\n\n")
+	assert.Equal(t, `pool  vllm    lookups  hit_tokens  miss_tokens  stored  evicted
+-     0.24.0  0        0           0            0       0
+big   0.33.0  1        32          0            2       0
+tiny  0.33.0  2        64          0            2       0
+`, lines)
+	got = hitline(t, "", "stat", "--connect", s.address, "--pool", "tiny")
+	assert.Regexp(t, `(?m)^lookups +2$`, got.stdout)
+	assert.NotContains(t, got.stdout, "\n\n")
+	assert.Contains(t, hitline(t, "", "stat", "--connect", s.address, "--json").stdout, `"lookups":0,`)
+
+	config := configFile(t, "pools: {a: {}}\nlisten: [{address: 'tcp://127.0.0.1:0', tokens: "+tokens+"}]\nlog: {format: json}\n")
+	limited := awaitReady(t, func(ctx context.Context, log io.Writer) int {
+		return run(ctx, []string{"serve", "--config", config}, nil, io.Discard, log)
+	})
+	got = hitline(t, "", "stat", "--connect", limited.address, "--token-file", writeToken(t, theToken))
+	assert.Equal(t, exitDone, got.code)
+	assert.Equal(t, "hitline: the counters of the pools are left out: "+limited.address+": refused by the server: not allowed: pool; this connection may: stat\n", got.stderr)
+}
+
+// stat prints only counters that the backend has.
+func TestStatOfBackends(t *testing.T) {
+	for backend, has := range map[string][]string{
+		"memory: {}": memoryCounters,
+		"redis: {url: 'redis://" + silentListener(t) + "'}": storeCounters,
+	} {
+		s := startServe(t, "pool: {model_name: m}\nbackend: {"+backend+"}\n")
+		text := hitline(t, "", "stat", "--connect", s.address).stdout
+		for _, key := range slices.Concat(memoryCounters, storeCounters) {
+			assert.Equal(t, slices.Contains(has, key), strings.Contains("\n"+text, "\n"+key+" "), key)
+			assert.Contains(t, hitline(t, "", "stat", "--json", "--connect", s.address).stdout, `"`+key+`":`)
+		}
+	}
+}
+
+// Numbers that no engine has are served, as a description of them is, but a file with them is doubted.
+func TestWarnsOfKVHeads(t *testing.T) {
+	const odd = "num_kv_head is 3 and tp_size 8: neither divides the other"
+	file := configFile(t, "pool: {num_kv_head: 3, tp_size: 8}\npools: {a: {num_kv_head: 3, tp_size: 8}, b: {num_kv_head: 4, tp_size: 8}}\n")
+	got := hitline(t, "", "serve", "--check", "--config", file)
+	assert.Equal(t, exitDone, got.code)
+	assert.Equal(t, 2, strings.Count(got.stderr, "\n"), got.stderr)
+	for _, pool := range []string{"pool", "pools.a"} {
+		assert.Contains(t, got.stderr, "hitline: warning: "+pool+"."+odd)
+	}
+	got = hitline(t, "", "doctor", "--config", file)
+	assert.Equal(t, exitDone, got.code, got.stderr)
+	assert.Contains(t, got.stdout, "pool."+odd)
 }

@@ -47,10 +47,10 @@ func (r *running) closeRouter() {
 
 // poolOf returns what says what a model's store can load.
 func (r *running) poolOf(m *config.RouterModel) router.Pool {
-	if m.HiCache != "" {
+	if len(m.HiCache) > 0 {
 		store := r.store.Backend.(backend.Prober) // Mooncake's is one
 		p := hicache.New(hicache.Config{
-			URL: m.HiCache, PageSize: m.BlockSize, Store: store, Timeout: r.store.remote.Timeout, Logger: r.logger,
+			URLs: m.HiCache, PageSize: m.BlockSize, Store: store, Timeout: r.store.remote.Timeout, Logger: r.logger,
 		})
 		r.hicaches = append(r.hicaches, p)
 		return p

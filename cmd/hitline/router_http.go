@@ -44,7 +44,10 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 	s := newHTTPServer(f.handler, r.logger)
 	s.ReadTimeout, s.WriteTimeout = 0, 0 // the handler has its own
 	s.ConnContext = httpapi.ConnContext
-	listener := &httpListener{field: "router.listen", bound: bound, maxConns: httpConns(maxRouterConns, server.OpenFileLimit()), cpu: r.cpu}
+	listener := &httpListener{
+		field: "router.listen", bound: bound, maxConns: httpConns(maxRouterConns, server.OpenFileLimit()), cpu: r.cpu,
+		probes: []string{"/health", "/ready"},
+	}
 	if read.Settings.TLS != nil {
 		listener.secure = &tls.Config{
 			MinVersion:         tls.VersionTLS13,

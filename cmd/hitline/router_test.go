@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -118,7 +119,7 @@ engine-0  48      48   0: 32, 1: 48
 		assert.Contains(t, body, "\n"+line+"\n")
 	}
 	_, body = o.get(t, "GET", "/status")
-	assert.Contains(t, body, `"router":{"models":[{"tenant_id":"default","model":"llama","block_size":16,"configured":true,"pool":"","blocks":`)
+	assert.Contains(t, body, `"router":{"models":[{"tenant_id":"default","model":"llama","block_size":16,"configured":true,"pool":"","hashes_differ":false,"blocks":`)
 	assert.Contains(t, s.log.String(), `"msg":"following KV events","source":"s0"`)
 
 	engines[2].Publish(false, eventstest.Cleared())
@@ -130,6 +131,35 @@ engine-0  48      48   0: 32, 1: 48
 	const stale = "unsure: engine-0 (stale, unchecked), engine-1 (stale, unchecked)\n"
 	storetest.Eventually(t, "no engine is there", func() bool { return ask().stdout == none+stale })
 	assert.Contains(t, ask("--last-known").stdout, "engine-0  48")
+}
+
+// That no engine is known to hash token ids as the server does comes first, with what to set. If every engine hashes
+// otherwise, nothing else is said.
+func TestHoldersOfDifferingEngines(t *testing.T) {
+	engines := []*eventstest.Publisher{eventstest.New(t), eventstest.New(t)}
+	for n := range 2 {
+		event := eventstest.Stored(nil, []byte{byte(n), 1, 2, 3, 4, 5, 6, 7})
+		event["token_ids"] = slices.Repeat([]any{n}, 16)
+		engines[0].Publish(false, event)
+	}
+	ids, hashes := routerPrompt(t, 32)
+	hash := hexKeys(hashes)
+	const why = `no known way to hash fits: the engine's PYTHONHASHSEED is probably another; give its text as seed in the model's hash`
+	s := startServe(t, routerConfig(engines...))
+	ask := func(stdin, file string) result { return hitline(t, stdin, "holders", "--connect", s.router, file, "-") }
+	storetest.Eventually(t, "the hashes differ", func() bool {
+		return strings.Contains(ask(ids, "--tokens-file").stdout, "unsure: engine-0 (differ, unchecked)")
+	})
+	storetest.Eventually(t, "the command says why", func() bool {
+		return ask(ids, "--tokens-file").stderr == "hitline: no engine of model \"llama\" is known to hash token ids as its hash says: "+why+"\n"
+	})
+	assert.Empty(t, ask(hash, "--hashes-file").stderr)
+
+	s = startServe(t, routerConfig(engines[0]))
+	storetest.Eventually(t, "all differ", func() bool { return ask(ids, "--tokens-file").code == exitFailed })
+	assert.Equal(t, "hitline: http://"+s.router+": refused by the server: the engines hash tokens otherwise than the model's hash says, "+
+		"see hashes_reason in /services; ask by hashes, or configure it: model \"llama\" (hashes_differ)\n", ask(ids, "--tokens-file").stderr)
+	assert.Equal(t, exitDone, ask(hash, "--hashes-file").code)
 }
 
 // What the command is refused for exits with 1, a server that is not there with 3.
@@ -162,6 +192,24 @@ func TestHoldersRefused(t *testing.T) {
 		got := hitline(t, hash, "holders", "--connect", strings.TrimPrefix(address, "tcp://"), "--hashes-file", "-")
 		assert.Equal(t, exitNoConnection, got.code, "%s: %s", address, got.stderr)
 		assert.Contains(t, got.stderr, want, address)
+	}
+}
+
+// [::] is an address of both families, wherever it is listened on.
+func TestBothFamilies(t *testing.T) {
+	config := "listen: [\"tcp://[::]:0\"]\nmetrics: \"[::]:0\"\nrouter: {listen: \"[::]:0\", models: [{name: a, block_size: 16}]}\n"
+	s := awaitReady(t, func(ctx context.Context, log io.Writer) int {
+		return run(ctx, []string{"serve", "--config", configFile(t, config+"log: {format: json}\n")}, nil, io.Discard, log)
+	})
+	for _, address := range []string{strings.TrimPrefix(s.address, "tcp://"), s.metrics, s.router} {
+		host, port, err := net.SplitHostPort(address)
+		require.NoError(t, err)
+		require.Equal(t, "::", host)
+		for _, local := range []string{"127.0.0.1", "::1"} {
+			conn, err := net.Dial("tcp", net.JoinHostPort(local, port))
+			require.NoError(t, err, address)
+			require.NoError(t, conn.Close())
+		}
 	}
 }
 

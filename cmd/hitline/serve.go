@@ -169,6 +169,11 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 	for _, warning := range rules.Warnings() {
 		warnings = append(warnings, "pool."+warning)
 	}
+	for _, named := range r.named {
+		for _, warning := range named.Service.Coordinator().Warnings() {
+			warnings = append(warnings, "pools."+named.Name+"."+warning)
+		}
+	}
 	warnings = append(warnings, memoryWarnings(cfg, store, machineMemory())...)
 	for _, l := range r.read {
 		warnings = append(warnings, l.warnings...)

@@ -84,7 +84,7 @@ func TestConfigurationErrors(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"loop: 1\n", ":1:1: loop: unknown field; did you mean loops?"},
 		{"backend:\n  memory:\n    max_bytes: 5\n", ":3:16: backend.memory.max_bytes: max_bytes is 5, the least is 2097152 (2MiB)"},
-		{"pool:\n  groups:\n" + groups, ":2:3: pool.groups: not supported: a pool of 65 groups and 65 ranks (of all groups); at most 64 and 65536 are served"},
+		{"pool:\n  groups:\n" + groups, ":2:3: pool.groups: not supported: a pool of 65 groups; at most 64 are served"},
 	} {
 		path := configFile(t, test.text)
 		for _, check := range [][]string{nil, {"--check"}} {

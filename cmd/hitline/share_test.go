@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -20,7 +21,7 @@ import (
 )
 
 // Both HTTP listeners, handshakes of TLS and sources of events compute on the one share of a server: if it has no processor,
-// each ends after its wait, and nothing is answered.
+// each ends after its wait, and nothing but probes is answered.
 func TestShareOfServe(t *testing.T) {
 	t.Parallel() // it waits for 10 s
 	cert, key := certtest.WriteFiles(t.TempDir(), "server", certtest.NewCA("ca").Leaf("127.0.0.1"))
@@ -42,8 +43,15 @@ func TestShareOfServe(t *testing.T) {
 		defer conn.Close()
 		conns = append(conns, conn)
 	}
-	for _, conn := range conns[:2] {
-		_, err := io.WriteString(conn, "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	for i, conn := range conns[:2] {
+		storetest.Eventually(t, "a probe is answered", func() bool {
+			probe, err := http.Get("http://" + []string{s.metrics + "/healthz", s.router + "/health"}[i])
+			if err == nil {
+				probe.Body.Close()
+			}
+			return err == nil && probe.StatusCode == http.StatusOK
+		})
+		_, err := io.WriteString(conn, "GET /health?x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 		require.NoError(t, err)
 	}
 	require.Error(t, tls.Client(conns[2], &tls.Config{InsecureSkipVerify: true}).Handshake())

@@ -23,9 +23,11 @@ func newStatCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stat",
 		Short: "Print the counters of the server",
-		Long: `stat prints what the server counts, one key a line.
+		Long: `stat prints what the server counts, one key a line. If pools have names, the
+counters of pools are sums, and a line for each pool follows, - for the server's
+own. With --pool they are those of that pool alone.
 
-With --json: the same as one JSON object.`,
+With --json: one JSON object, with the counters of one pool alone.`,
 		Example: "  hitline stat\n  hitline stat --json | jq .entries",
 		Args:    cli.NoArgs,
 	}
@@ -34,29 +36,94 @@ With --json: the same as one JSON object.`,
 		if err := t.check(); err != nil {
 			return err
 		}
-		stat, err := ask(cmd.Context(), &t, func(ctx context.Context, c *client.Client) (api.Stat, error) { return c.Stat(ctx) })
+		stat, err := t.askStat(cmd.Context())
 		if err != nil {
 			return err
 		}
 		if t.json {
 			return cli.PrintResult(cmd, true, stat, "")
 		}
-		text, err := json.Marshal(stat)
+		var pools []servedPool
+		if t.pool == "" && len(stat.PoolNames) > 0 {
+			if pools, err = t.askPools(cmd.Context(), poolNames(stat)); err != nil {
+				t.warn(fmt.Sprintf("the counters of the pools are left out: %s", cli.Text(err)))
+			}
+		}
+		text, err := formatStat(stat, pools)
 		if err != nil {
 			return err
 		}
-		table, err := formatTable(text)
-		if err != nil {
-			return err
-		}
-		return printText(cmd, table)
+		return printText(cmd, text)
 	}
 	return cmd
 }
 
-// formatTable writes a JSON object as a table: a line for each value, sorted, with the
-// keys that lead to it joined by dots. Neither can control a terminal.
-func formatTable(object json.RawMessage) (string, error) {
+// askStat asks for the counters of the server.
+func (t *target) askStat(ctx context.Context) (api.Stat, error) {
+	return ask(ctx, t, func(ctx context.Context, c *client.Client) (api.Stat, error) { return c.Stat(ctx) })
+}
+
+// Counters that only a memory index has, and that only a store has.
+var (
+	memoryCounters = []string{"entries", "max_entries", "bytes", "max_bytes", "refused"}
+	storeCounters  = []string{
+		"backend_errors", "backend_timeouts", "backend_rejected", "backend_rounds", "backend_keys", "remembered_lookups", "renewed_keys", "renewals_dropped",
+	}
+)
+
+// poolCounters returns the counters of a pool.
+func poolCounters(s *api.Stat) []*int64 {
+	return []*int64{
+		&s.Entries, &s.MaxEntries, &s.Bytes, &s.MaxBytes, &s.Refused,
+		&s.BackendErrors, &s.BackendTimeouts, &s.BackendRejected, &s.BackendRounds, &s.BackendKeys, &s.RememberedLookups, &s.RenewedKeys, &s.RenewalsDropped,
+		&s.Lookups, &s.HitTokens, &s.MissTokens, &s.StartLookups, &s.StartKeys, &s.Stored, &s.Evicted,
+	}
+}
+
+// formatStat writes the counters that the backend has. With pools, theirs are summed, and a line for each follows.
+func formatStat(stat api.Stat, pools []servedPool) (string, error) {
+	hidden := storeCounters
+	if stat.Backend != "" && stat.Backend != "memory" {
+		hidden = memoryCounters
+	}
+	if len(pools) == 0 {
+		return formatTable(stat, hidden)
+	}
+	stat.PoolNames = nil // they are in the lines
+	hidden = append(slices.Clone(hidden), "vllm")
+	sums := poolCounters(&stat)
+	for _, sum := range sums {
+		*sum = 0
+	}
+	for _, p := range pools {
+		for i, n := range poolCounters(&p.stat) {
+			*sums[i] += *n
+		}
+	}
+	table, err := formatTable(stat, hidden)
+	return table + "\n\n" + formatPoolCounters(pools), err
+}
+
+// formatPoolCounters writes a line for each pool.
+func formatPoolCounters(pools []servedPool) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "pool\tvllm\tlookups\thit_tokens\tmiss_tokens\tstored\tevicted")
+	for _, p := range pools {
+		s := p.stat
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", shownName(p.name), cli.Printable(s.VLLM), s.Lookups, s.HitTokens, s.MissTokens, s.Stored, s.Evicted)
+	}
+	_ = w.Flush() // a Builder never fails
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// formatTable writes an object as a table: a line for each value, sorted, with the keys that lead to it joined by dots.
+// Neither can control a terminal. Lines whose key is hidden are left out.
+func formatTable(of any, hidden []string) (string, error) {
+	object, err := json.Marshal(of)
+	if err != nil {
+		return "", err
+	}
 	decoder := json.NewDecoder(bytes.NewReader(object))
 	decoder.UseNumber() // a float64 would lose digits of counters
 	var fields map[string]any
@@ -65,6 +132,9 @@ func formatTable(object json.RawMessage) (string, error) {
 	}
 	flat := map[string]string{}
 	flatten(flat, "", fields)
+	for _, key := range hidden {
+		delete(flat, key)
+	}
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	for _, key := range slices.Sorted(maps.Keys(flat)) {

@@ -16,6 +16,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/lookup"
 )
 
@@ -92,7 +93,7 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 			return nil, cfg.WithOrigin("pool", err)
 		}
 		if prefix, err = redisPrefix(rules); err != nil {
-			return nil, cfg.WithOrigin("pool.model_name", err)
+			return nil, cfg.WithOrigin("pool", err)
 		}
 	}
 	redis.DiscardDriverLog()
@@ -130,7 +131,7 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 			}
 			prefix, err := redisPrefix(rules)
 			if err != nil {
-				return nil, fmt.Errorf("model_name %w", err)
+				return nil, err
 			}
 			return b.WithPrefix(prefix), nil
 		},
@@ -139,8 +140,11 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 
 // redisPrefix returns the prefix of a pool's keys in a Redis.
 func redisPrefix(rules *coordinator.Coordinator) (string, error) {
+	if err := redis.CheckLayout(rules.Pool()); err != nil {
+		return "", err
+	}
 	if pool := rules.Pool(); pool.ModelName == "" && pool.CachePrefix == "" {
-		return "", errors.New("is empty; set it to the engine's model, with which the keys in a Redis begin")
+		return "", fielderror.New([]string{"model_name"}, "is empty; set it to the engine's model, with which the keys in a Redis begin")
 	}
 	return redis.PoolPrefix(rules), nil
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
@@ -64,6 +65,7 @@ func TestMain(m *testing.M) {
 		panic(fmt.Sprintf("attack: cannot build hitline: %v\n%s", err, text))
 	}
 	writeConfigs(dir, *overTLS)
+	startFullStore()
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
@@ -157,13 +159,30 @@ func runRow(t *testing.T, r row) string {
 	if more := median(extra); more > maxExtraWait {
 		t.Errorf("the innocent waited %v longer than in the control, median of the rounds; at most %v is right", more, maxExtraWait)
 	}
+	lines := ""
+	for _, name := range slices.Sorted(maps.Keys(attacked[0].bystanders)) {
+		lines += checkBystander(t, r.name, name, attacked, controls)
+	}
 	result := "ok"
 	if t.Failed() {
 		result = "FAILED"
 	}
 	last := attacked[len(attacked)-1]
 	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d to %d\t%d\t%s\n", r.name, ms(median(longest)), ms(median(controlLongest)),
-		ms(median(p50)), ms(median(controlP50)), last.memoryBefore, last.memoryPeak, last.open, result)
+		ms(median(p50)), ms(median(controlP50)), last.memoryBefore, last.memoryPeak, last.open, result) + lines
+}
+
+// checkBystander checks what a bystander waited in all rounds. It returns a line of the table.
+func checkBystander(t *testing.T, row, name string, attacked, controls []half) string {
+	var longest, control, extra []time.Duration
+	for i := range attacked {
+		longest, control = append(longest, attacked[i].bystanders[name]), append(control, controls[i].bystanders[name])
+		extra = append(extra, longest[i]-control[i])
+	}
+	if more := median(extra); more > maxExtraWait {
+		t.Errorf("%s waited %v longer than in the control, median of the rounds; at most %v is right", name, more, maxExtraWait)
+	}
+	return fmt.Sprintf("%s %s\t%s\t%s\t\t\t\t\t\n", row, name, ms(median(longest)), ms(median(control)))
 }
 
 // median returns the middle one of the values, at least one, and the lower one of two.
@@ -179,9 +198,10 @@ type half struct {
 	longest, p50             time.Duration // that the innocent waited
 	results                  [numResults]int
 	sent                     sentReport
-	memoryBefore, memoryPeak int      // MiB, of the attacked server
-	open                     int      // connections at the end of the attack
-	changed                  []string // counters of failures, and of the index's entries
+	bystanders               map[string]time.Duration // how long each waited at most
+	memoryBefore, memoryPeak int                      // MiB, of the attacked server
+	open                     int                      // connections at the end of the attack
+	changed                  []string                 // counters of failures, and of the index's entries
 }
 
 const (
@@ -194,6 +214,10 @@ const (
 func runHalf(t *testing.T, r row, control bool) (h half, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*attackTimeout+2*duration())
 	defer cancel()
+	var others *bystanders
+	if r.bystanders {
+		others = newBystanders(t, &r.spec)
+	}
 	target, err := startServer(ctx, r.spec)
 	if err != nil {
 		return h, err
@@ -216,7 +240,7 @@ func runHalf(t *testing.T, r row, control bool) (h half, err error) {
 	if ranks == nil {
 		ranks = []coordinator.GroupRank{{}}
 	}
-	innocent, err := newInnocent(asked.addr, ranks, want)
+	innocent, err := newInnocent(asked.addr, ranks, want, r.spec.fullStore)
 	if err != nil {
 		return h, err
 	}
@@ -224,10 +248,16 @@ func runHalf(t *testing.T, r row, control bool) (h half, err error) {
 	if err := innocent.prepare(); err != nil {
 		return h, err
 	}
-	if err := h.measure(child, target, innocent); err != nil {
-		return h, cmp.Or(target.died(), err)
+	if others != nil {
+		others.start(asked)
 	}
-	return h, target.died()
+	err = h.measure(child, target, innocent)
+	if others != nil {
+		var failed error
+		h.bystanders, failed = others.stop()
+		err = cmp.Or(err, failed)
+	}
+	return h, cmp.Or(target.died(), err)
 }
 
 // measure runs the attack of a process that is ready, while the innocent asks.

@@ -5,9 +5,10 @@
 // Meanwhile an innocent client makes lookups at a constant rate and checks every answer. The control
 // of a row is the same attack on a second server on the same cores, while the innocent asks the first
 // one. It shows what the attack costs by its use of the CPU alone. The innocent may wait at most 50 ms
-// longer than in the control.
+// longer than in the control. In some rows that holds for bystanders, too: a probe of /health, a
+// handshake of TLS and an event of an engine.
 //
 // Layout: attack_test.go runs the rows, rows_test.go and rows_*_test.go define them, attacker_test.go
-// is the attacking process, innocent_test.go the innocent client, server_test.go a server that was
-// started, wire_test.go the bytes.
+// is the attacking process, innocent_test.go the innocent client, bystander_test.go the bystanders,
+// server_test.go a server that was started, wire_test.go the bytes.
 package attack

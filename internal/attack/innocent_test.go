@@ -80,8 +80,9 @@ const (
 	numResults
 )
 
-// newInnocent connects to a server. A stored block has to be held by all of ranks.
-func newInnocent(addr string, ranks []coordinator.GroupRank, want expectation) (*innocent, error) {
+// newInnocent connects to a server. A stored block has to be held by all of ranks. Over a full store every
+// block is stored.
+func newInnocent(addr string, ranks []coordinator.GroupRank, want expectation, fullStore bool) (*innocent, error) {
 	c := &innocent{want: want}
 	chains := randomBytes("innocent chains", innocentChains*innocentHashes*innocentHashLen)
 	others := randomBytes("innocent others", len(chains))
@@ -89,10 +90,15 @@ func newInnocent(addr string, ranks []coordinator.GroupRank, want expectation) (
 		from, to := i*innocentHashes*innocentHashLen, (i+1)*innocentHashes*innocentHashLen
 		chain := chains[from:to]
 		for _, at := range ranks {
-			c.stores = append(c.stores, store(at, chain, innocentHashLen))
+			if !fullStore {
+				c.stores = append(c.stores, store(at, chain, innocentHashLen))
+			}
 		}
 		c.questions = append(c.questions, question{lookup(chain, innocentHashLen), innocentHashes * blockTokens})
 		common := 4 * (i%15 + 1) // blocks; hits of the hybrid pool are multiples of 4
+		if fullStore {
+			continue
+		}
 		diverging := slices.Concat(chain[:common*innocentHashLen], others[from+common*innocentHashLen:to])
 		c.questions = append(c.questions, question{lookup(diverging, innocentHashLen), uint64(common * blockTokens)})
 	}

@@ -87,6 +87,12 @@ func (a *attacker) dialHTTP(addr string) (net.Conn, error) {
 	return dial(addr)
 }
 
+// beside is a row during which bystanders are measured.
+func beside(r row) row {
+	r.bystanders = true
+	return r
+}
+
 // httpRows are floods of the ports that speak HTTP. Each request is one that anybody on loopback may
 // make, or one that is refused.
 func httpRows() []row {
@@ -117,6 +123,18 @@ func httpRows() []row {
 		httpStream("http-tokens", "query by 1,000,000 token ids", ofRouter, 70, query("token_ids", 1000000)),
 		httpStream("http-tokens-refused", "send 1,000,000 token ids to a path that does not exist", ofRouter, 70,
 			func() []byte { return bytes.Replace(query("token_ids", 1000000)(), []byte("/query"), []byte("/x"), 1) }),
+		beside(httpStream("http-long-name", "send a field whose name has 19 MiB", ofRouter, 8, func() []byte {
+			return post("/query", `{"`+strings.Repeat("x", 19*mib)+`":1}`)
+		})),
+		beside(httpStream("http-long-text", "send a lora_name of 19 MiB, in escapes", ofRouter, 8, func() []byte {
+			return post("/query", `{"model":"m","token_ids":[1],"lora_name":"`+strings.Repeat(`\u00e9`, 3*mib)+`"}`)
+		})),
+		beside(httpStream("http-foreign", "send extra_keys of 3,145,728 nulls", ofRouter, 8, func() []byte {
+			return post("/query", `{"model":"m","token_ids":[1],"extra_keys":[`+strings.Repeat("null,", 3*mib)+`null]}`)
+		})),
+		beside(httpStream("http-long-step", "query by 1,000,000 token ids and by 262,144 hashes in turn", ofRouter, 8, func() []byte {
+			return append(query("token_ids", 1000000)(), query("seq_hashes", 262144)()...)
+		})),
 		httpStream("http-small", "pipeline queries by 64 hashes", ofRouter, 64, func() []byte {
 			blob, _ := repeat(query("seq_hashes", 64)(), 16*kib)
 			return blob

@@ -61,7 +61,7 @@ func storeOnRandomRanks(a *attacker) (func(), error) {
 // startsGroups is the number of groups of the pool that lookUpFarStarts looks up in.
 const startsGroups = 4
 
-// lookUpFarStarts sends requests of a few bytes, each of which needs the bits of 2,000,000 hashes in every group.
+// lookUpFarStarts sends requests of a few bytes, each of a lookup that begins behind 2,000,000 hashes.
 func lookUpFarStarts(a *attacker) (func(), error) {
 	const numConns, perWrite = 4, 64
 	blob := bytes.Repeat(lookupFrom(2_000_000), perWrite)

@@ -19,6 +19,7 @@ type row struct {
 	want       expectation             // of the innocent
 	files      uint64                  // open files that it needs; 0: few
 	tls        bool                    // runs with -tls only
+	bystanders bool                    // what they wait counts, too
 
 	prepare prepare
 }
@@ -29,7 +30,7 @@ type prepare func(a *attacker) (run func(), err error)
 // allRows lists the attacks.
 func allRows() []row {
 	return slices.Concat(
-		requestRows(), explainRows(), cheapRows(), indexRows(), lookupRows(),
+		requestRows(), explainRows(), cheapRows(), indexRows(), lookupRows(), storeRows(),
 		memoryRows(), metricsRows(), httpRows(), connRows(), tlsRows(),
 	)
 }

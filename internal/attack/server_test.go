@@ -4,6 +4,7 @@ package attack
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -28,6 +29,8 @@ type serverSpec struct {
 	metrics   bool     // serves the metrics port
 	router    bool     // serves HTTP for routers, over TLS if this program's servers have TLS
 	unreadLog bool     // nobody reads its log after it is ready
+	fullStore bool     // is over the store that has every block
+	config    string   // path of its configuration; "": one of configs
 }
 
 // serverProcess is a hitline serve that was started.
@@ -36,6 +39,7 @@ type serverProcess struct {
 	addr    string        // host:port, after tlsScheme if it has TLS
 	metrics string        // host:port, if served
 	router  string        // likewise
+	secure  string        // address of its second listener, after tlsScheme
 	log     *os.File      // the end of its log that this process reads
 	exited  chan struct{} // closed when it has ended
 	ask     net.Conn      // for stat
@@ -46,7 +50,7 @@ const startTimeout = 30 * time.Second
 
 // startServer starts a server and waits until it is ready.
 func startServer(ctx context.Context, spec serverSpec) (*serverProcess, error) {
-	args := []string{hitline, "serve", "--loops", "1", "--config", configs[spec.router]}
+	args := []string{hitline, "serve", "--loops", "1", "--config", cmp.Or(spec.config, configs[spec.router])}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.SysProcAttr = childAttributes()
 	for _, variable := range os.Environ() {
@@ -57,6 +61,9 @@ func startServer(ctx context.Context, spec serverSpec) (*serverProcess, error) {
 	cmd.Env = append(cmd.Env, "HITLINE_LOG_FORMAT=json")
 	if spec.metrics {
 		cmd.Env = append(cmd.Env, "HITLINE_METRICS=127.0.0.1:0")
+	}
+	if spec.fullStore {
+		cmd.Env = append(cmd.Env, "HITLINE_BACKEND_MOONCAKE_MASTERS="+fullStore, "HITLINE_BACKEND_MOONCAKE_TIMEOUT=10s")
 	}
 	cmd.Env = append(cmd.Env, spec.env...)
 	read, write, err := os.Pipe()
@@ -109,7 +116,8 @@ func (s *serverProcess) readLog(unread bool) error {
 		if json.Unmarshal([]byte(line), &entry) != nil || entry.Msg != "ready" || len(entry.Listen) == 0 {
 			continue
 		}
-		s.addr = strings.TrimPrefix(entry.Listen[0], "tcp://")
+		s.addr = strings.TrimPrefix(entry.Listen[len(entry.Listen)-1], "tcp://")
+		s.secure = entry.Listen[0]
 		s.metrics, s.router = hostPort(entry.Metrics), hostPort(entry.Router)
 		break
 	}
@@ -216,14 +224,17 @@ const tlsScheme = "tls://"
 // configs are the paths of the servers' configurations, without and with HTTP for routers.
 var configs map[bool]string
 
-// writeConfigs writes the configurations into a directory, and with TLS the certificate.
+// listenTLS is an entry of listen, with TLS.
+var listenTLS string
+
+// writeConfigs writes the configurations into a directory, and the certificate.
 func writeConfigs(dir string, tls bool) {
-	listen, certificate := "tcp://127.0.0.1:0", ""
+	cert, key := certtest.WriteFiles(dir, "server", certtest.NewCA("attack").Leaf("127.0.0.1"))
+	listenTLS = fmt.Sprintf("{address: \"tls://127.0.0.1:0\", tls: {cert: %q, key: %q}}", cert, key)
+	address := "{address: \"tcp://127.0.0.1:0\"}"
 	if tls {
-		cert, key := certtest.WriteFiles(dir, "server", certtest.NewCA("attack").Leaf("127.0.0.1"))
-		listen, certificate = "tls://127.0.0.1:0", fmt.Sprintf(", tls: {cert: %q, key: %q}", cert, key)
+		address = listenTLS
 	}
-	address := fmt.Sprintf("{address: %q%s}", listen, certificate)
 	plain := fmt.Sprintf("listen: [%s]\n", address)
 	router := fmt.Sprintf("router:\n  listen: %s\n  models: [{name: m, block_size: %d, hash: {type: vllm}}]\n", address, blockTokens)
 	configs = map[bool]string{false: dir + "/hitline.yaml", true: dir + "/router.yaml"}
@@ -248,6 +259,9 @@ func dial(addr string) (net.Conn, error) {
 	return dialWith(&net.Dialer{Timeout: startTimeout}, addr)
 }
 
+// anyServer is the configuration of a client that verifies no certificate.
+func anyServer() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
+
 // dialWith connects to a server with a dialer, and makes the handshake if the address has TLS.
 // The certificate is not verified: the server is one that this program has started.
 func dialWith(dialer *net.Dialer, addr string) (conn net.Conn, err error) {
@@ -255,7 +269,7 @@ func dialWith(dialer *net.Dialer, addr string) (conn net.Conn, err error) {
 	if !isTLS {
 		return dialer.Dial("tcp", host)
 	}
-	c, err := tls.DialWithDialer(dialer, "tcp", host, &tls.Config{InsecureSkipVerify: true})
+	c, err := tls.DialWithDialer(dialer, "tcp", host, anyServer())
 	if err != nil {
 		return nil, err // not the nil of another type
 	}

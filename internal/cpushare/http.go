@@ -1,6 +1,7 @@
 package cpushare
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -19,8 +21,12 @@ import (
 //
 // From the end of a request's body to the end of its handler net/http also reads in a goroutine of its own, to see whether
 // the client is gone. Such a Read changes nothing.
+//
+// A probe, which asks whether the server lives, needs none: one at a time is answered beside the share.
 type conn struct {
 	net.Conn
+	listener *listener
+	probe    atomic.Bool // its request is answered beside the share
 	claim    *Claim
 	peer     Key             // that of the claim without a credential
 	raw      syscall.RawConn // of the socket, or noSocket
@@ -38,9 +44,10 @@ const (
 )
 
 // Bind makes a server compute with the share: all that it does for the connections of a listener, which it returns. Its Handler,
-// ConnContext and ConnState must have been set. ConnState gets the connections of l. name is that of the listener. Beside
-// HTTP/1 the server has no protocol: a connection of HTTP/2 would have many requests at a time.
-func (s *Share) Bind(server *http.Server, l net.Listener, name string) net.Listener {
+// ConnContext and ConnState must have been set. ConnState gets the connections of l. name is that of the listener. probes
+// are paths that ask whether the server lives, and cost little. Beside HTTP/1 the server has no protocol: a connection of
+// HTTP/2 would have many requests at a time.
+func (s *Share) Bind(server *http.Server, l net.Listener, name string, probes ...string) net.Listener {
 	server.Handler = &handler{server.Handler}
 	server.DisableGeneralOptionsHandler = true // it would read a body without the handler
 	server.Protocols = new(http.Protocols)
@@ -65,10 +72,14 @@ func (s *Share) Bind(server *http.Server, l net.Listener, name string) net.Liste
 		case http.StateIdle:
 			c.phase.Store(arriving)
 			c.bodyRead.Store(false)
-			c.claim.Yield() // the buffer may have the next request; a closed claim ends the next Read, or the handler
+			if !c.endProbe() {
+				c.claim.Yield() // the buffer may have the next request; a closed claim ends the next Read, or the handler
+			}
+		case http.StateClosed:
+			c.endProbe()
 		}
 	}
-	return &listener{l, s, name}
+	return &listener{Listener: l, share: s, name: name, probes: probes}
 }
 
 // unwrap returns the connection of a listener's or of one over TLS.
@@ -81,8 +92,10 @@ func unwrap(nc net.Conn) *conn {
 
 type listener struct {
 	net.Listener
-	share *Share
-	name  string
+	share  *Share
+	name   string
+	probes []string    // paths
+	probed atomic.Bool // a probe is answered
 }
 
 // Accept implements net.Listener.
@@ -92,7 +105,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	peer := KeyOf(l.name, nc.RemoteAddr())
-	c := &conn{Conn: nc, peer: peer, claim: l.share.NewClaim(peer), raw: noSocket{}}
+	c := &conn{Conn: nc, listener: l, peer: peer, claim: l.share.NewClaim(peer), raw: noSocket{}}
 	if socket, ok := nc.(syscall.Conn); ok {
 		if raw, err := socket.SyscallConn(); err == nil {
 			c.raw = raw
@@ -112,20 +125,48 @@ func (c *conn) Read(p []byte) (int, error) {
 			return n, nil
 		}
 	}
+	c.endProbe() // it waits for its peer
 	c.claim.Release()
 	n, err := c.Conn.Read(p)
+	if phase == arriving && c.beginProbe(p[:n]) {
+		return n, err
+	}
 	if !c.claim.Acquire() {
 		return n, net.ErrClosed
 	}
 	return n, err
 }
 
+// beginProbe reports whether data are a probe, and nothing else, that is answered beside the share.
+func (c *conn) beginProbe(data []byte) bool {
+	method, rest, _ := bytes.Cut(data, []byte(" "))
+	path, _, _ := bytes.Cut(rest, []byte(" "))
+	const end = "\r\n\r\n"
+	isProbe := (string(method) == http.MethodGet || string(method) == http.MethodHead) &&
+		slices.Contains(c.listener.probes, string(path)) && bytes.Index(data, []byte(end)) == len(data)-len(end)
+	c.probe.Store(isProbe && c.listener.probed.CompareAndSwap(false, true))
+	return c.probe.Load()
+}
+
+// endProbe lets another probe be answered beside the share. It reports whether this was one.
+func (c *conn) endProbe() bool {
+	was := c.probe.Swap(false)
+	if was {
+		c.listener.probed.Store(false)
+	}
+	return was
+}
+
 // Write implements net.Conn. What the kernel takes at once is written with the processor held.
 func (c *conn) Write(p []byte) (int, error) {
-	if !c.claim.Acquire() {
+	if !c.probe.Load() && !c.claim.Acquire() {
 		return 0, net.ErrClosed
 	}
 	n, err := c.now(c.raw.Write, unix.Write, p), error(nil)
+	if c.probe.Load() && n == len(p) {
+		return n, nil
+	}
+	c.endProbe()
 	if n < len(p) {
 		c.claim.block()
 		var more int
@@ -193,7 +234,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c.phase.Store(handled)
 	defer c.phase.Store(replied)
-	if !c.claim.Acquire() {
+	if !c.probe.Load() && !c.claim.Acquire() {
 		panic(http.ErrAbortHandler)
 	}
 	h.Handler.ServeHTTP(w, r)

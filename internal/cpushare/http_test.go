@@ -30,7 +30,7 @@ type testServer struct {
 }
 
 // startServer serves paths: /quick, /body reads its body, /large replies 1 MiB, /sized says so, /late reads its body after that, /hold computes
-// after its body until hold is closed, /pause waits so long.
+// after its body until hold is closed, /pause waits so long, and /probe, too, but as one that needs no processor.
 func startServer(t *testing.T, hold chan struct{}, secure *tls.Config) *testServer {
 	s := &testServer{share: New(1), pipes: make(lookuptest.Pipes)}
 	mux := http.NewServeMux()
@@ -46,9 +46,10 @@ func startServer(t *testing.T, hold chan struct{}, secure *tls.Config) *testServ
 		defer Pause(r.Context())()
 		<-hold
 	})
+	mux.HandleFunc("/probe", func(http.ResponseWriter, *http.Request) { <-hold })
 	mux.HandleFunc("/panic", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	server := &http.Server{Handler: mux, MaxHeaderBytes: 1, ConnState: func(c net.Conn, state http.ConnState) { s.states.Store(c, state) }}
-	listener := s.share.Bind(server, s.pipes, "test")
+	listener := s.share.Bind(server, s.pipes, "test", "/probe")
 	if secure != nil {
 		listener = tls.NewListener(listener, secure)
 	}
@@ -262,6 +263,65 @@ func TestTurnEndsBetweenRequests(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	assert.Equal(t, []string{"/crowd", "/one", "/crowd"}, order[:3])
+}
+
+// answered returns how many connections have got a reply.
+func (s *testServer) answered() (n int) {
+	synctest.Wait()
+	s.states.Range(func(_, state any) bool {
+		if state == http.StateIdle {
+			n++
+		}
+		return true
+	})
+	return n
+}
+
+// A probe is answered though others have all processors, one at a time. What is more than a probe is not.
+func TestProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		s := startServer(t, hold, nil)
+		send := func(text string) {
+			conn := s.dial(t, text)
+			go func() { _, _ = io.Copy(io.Discard, conn) }()
+		}
+		other := s.share.NewClaim(Key{})
+		require.True(t, other.Acquire())
+		send("GET /probe" + head + "\r\n")
+		send("GET /probe" + head + "\r\n") // meanwhile
+		close(hold)
+		require.Equal(t, 1, s.answered())
+		send("HEAD /probe" + head + "\r\n")
+		require.Equal(t, 2, s.answered())
+		for _, text := range []string{
+			"GET /quick" + head + "\r\n", "POST /probe" + head + "\r\n", "GET /probe/" + head + "\r\n",
+			"GET /probe" + head + "\r\nGET /quick" + head + "\r\n", "GET /probe" + head + "Content-Length: 1\r\n\r\n1",
+		} {
+			send(text)
+		}
+		require.Equal(t, 2, s.answered())
+		other.Close()
+		require.Equal(t, 8, s.answered())
+		require.Equal(t, 1, s.free())
+	})
+}
+
+// A probe that waits for its peer keeps no other from being answered.
+func TestProbesThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		close(hold)
+		s := startServer(t, hold, nil)
+		s.dial(t, "GET /probe"+head+"\r\n") // reads no reply
+		s.dial(t, "GET /probe"+head+"Content-Length: 1\r\n\r\n")
+		other := s.share.NewClaim(Key{})
+		require.True(t, other.Acquire())
+		conn := s.dial(t, "GET /probe"+head+"\r\n")
+		go func() { _, _ = io.Copy(io.Discard, conn) }()
+		require.Equal(t, 1, s.answered())
+		other.Close()
+	})
 }
 
 // Over sockets: as many handlers as there are processors compute at a time, replies arrive whole though their readers are

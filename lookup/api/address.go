@@ -42,6 +42,16 @@ func SplitAddress(addr string) (network, address string, err error) {
 	return "unix", rest, nil
 }
 
+// AddPort returns an address with a port behind its host if there is none. What SplitAddress refuses it returns as it is.
+func AddPort(addr, port string) string {
+	network, rest, err := SplitAddress(addr)
+	host := strings.TrimSuffix(strings.TrimPrefix(rest, "["), "]")
+	if err != nil || network == "unix" || strings.Contains(rest, ":") && len(rest)-len(host) != 2 {
+		return addr
+	}
+	return addr + ":" + port
+}
+
 // checkIPCPath returns an error if path cannot be that of a unix socket, or is relative:
 // then it would depend on the working directory.
 func checkIPCPath(path string) error {

@@ -20,7 +20,7 @@ type Hit = coordinator.Hit
 // Lookup, Explain and Plan are from the start of the hashes on, if those have one: see
 // coordinator.Hashes.From and coordinator.Coordinator.CheckStart.
 //
-// Up to vLLM 0.26.0 numTokens must be a multiple of the pool's scheduler block size.
+// Up to vLLM 0.26.0 numTokens must be a multiple of the pool's scheduler block size, but for LookupPrompt.
 //
 // Errors are those of the implementation, see lookup.Service and client.Client. Those of a change that
 // was done in part wrap ErrPartlyDone. Over a failing backend a Service returns a hit of 0 and no error. A
@@ -31,6 +31,8 @@ type Hit = coordinator.Hit
 type PrefixCache interface {
 	// Lookup returns the hit of a prompt of numTokens tokens with these block hashes.
 	Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (Hit, error)
+	// LookupPrompt is Lookup for a prompt of any number of tokens.
+	LookupPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (Hit, error)
 	// Explain returns for each group where it ends the hit, and why. It does not count as a
 	// lookup.
 	Explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (Explanation, error)

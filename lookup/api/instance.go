@@ -11,4 +11,7 @@ type Instance struct {
 	Protocol  int       `json:"protocol"`   // netproto.ProtocolVersion of the server
 	Requests  []string  `json:"requests"`   // that the server knows
 	Limits    Limits    `json:"limits"`     // of one connection
+	// PromptAlignment, in tokens, is what the tokens of a lookup are multiples of in the connection's pool: 1 from vLLM
+	// 0.27.0 on. Missing if the connection has no pool.
+	PromptAlignment int64 `json:"prompt_alignment,omitempty"`
 }

@@ -35,16 +35,17 @@ import (
 //
 // A connection that is lost fails the calls that were sent on it. The next call dials a new one, and
 // those that were not sent yet go there. After a failed dial, calls fail without dialing until a
-// backoff is over: 10 ms at first, doubled each time up to a second, each randomized by half.
+// backoff is over: 10 ms at first, doubled each time up to a second, each randomized by half. Their
+// errors are equal texts, and have a *BackoffError in their chain.
 type Client struct {
 	transport *transport
 }
 
 var _ api.PrefixCache = (*Client)(nil)
 
-// Dial connects to a server at tcp://host:port, host:port (an IPv6 address is in
-// brackets), tls://host:port, or ipc:///path. It returns when the server has taken the token and the pool, if there are any. The caller must close
-// the Client. ctx bounds Dial alone.
+// Dial connects to a server at tcp://host:port, host:port (an IPv6 address is in brackets),
+// tls://host:port, or ipc:///path. Without a port it is api.DefaultPort. Dial returns when the server has
+// taken the token and the pool, if there are any. The caller must close the Client. ctx bounds Dial alone.
 func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	cfg := newConfig(opts)
 	d, err := cfg.dialer(addr)
@@ -95,6 +96,14 @@ func (c *Client) Lookup(ctx context.Context, numTokens int64, hashes coordinator
 	}
 	defer c.transport.putCall(cl)
 	return cl.hit, cl.err
+}
+
+// LookupPrompt is Lookup for a prompt of any number of tokens, as lookup.Service.LookupPrompt is. Up to vLLM
+// 0.26.0 it rounds numTokens down to a multiple of the scheduler block size first, which the server tells of
+// each connection's pool. If the server tells none, as it refuses ping or is older, it rounds nothing, and such
+// a lookup fails with ErrBadRequest.
+func (c *Client) LookupPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
+	return c.Lookup(ctx, numTokens-max(numTokens, 0)%c.transport.promptAlignment(), hashes)
 }
 
 // Renew asks the server to keep the blocks of a prompt's first tokens, which hashes are of, as a lookup

@@ -34,7 +34,7 @@ type dialer struct {
 
 // dialer returns the dialer of a configuration for an address, or ErrRequest.
 func (c config) dialer(addr string) (*dialer, error) {
-	network, target, err := api.SplitAddress(addr)
+	network, target, err := api.SplitAddress(api.AddPort(addr, api.DefaultPort))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: address %w", ErrRequest, err)
@@ -61,7 +61,7 @@ func newDialer(open func(ctx context.Context) (net.Conn, error)) *dialer {
 }
 
 // dial makes a connection within timeout, and returns the token to send on it. During a backoff it
-// fails at once with the last error.
+// fails at once with the last error. Its errors are *BackoffError.
 func (d *dialer) dial(ctx context.Context, timeout time.Duration) (nc net.Conn, token string, err error) {
 	if err := d.checkBackoff(); err != nil {
 		return nil, "", err
@@ -78,12 +78,12 @@ func (d *dialer) dial(ctx context.Context, timeout time.Duration) (nc net.Conn, 
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // which is of no caller
 			err = fmt.Errorf("%w: %v", os.ErrDeadlineExceeded, err) //nolint:errorlint // see above
 		}
-		d.recordFailure(err)
+		err = &BackoffError{RetryIn: d.recordFailure(err), Err: err}
 	}
 	return nc, token, err
 }
 
-// checkBackoff returns the last error during a backoff, nil after it.
+// checkBackoff returns a *BackoffError with the last error during a backoff, nil after it.
 func (d *dialer) checkBackoff() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,19 +91,21 @@ func (d *dialer) checkBackoff() error {
 	if d.lastErr == nil || wait <= 0 {
 		return nil
 	}
-	return fmt.Errorf("next attempt in %v: %w", wait.Round(time.Millisecond), d.lastErr)
+	return &BackoffError{RetryIn: wait, Err: d.lastErr}
 }
 
-// recordFailure begins a backoff: an attempt failed, or its connection did before the server had
-// answered.
-func (d *dialer) recordFailure(err error) {
+// recordFailure begins a backoff, and returns how long it is: an attempt failed, or its connection did
+// before the server had answered.
+func (d *dialer) recordFailure(err error) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !isConnError(err) { // a timeout of this call must not match that of a later one
 		err = errors.New(err.Error())
 	}
 	d.lastErr = err
-	d.nextAttempt = time.Now().Add(d.backoff.NextBackOff())
+	pause := d.backoff.NextBackOff()
+	d.nextAttempt = time.Now().Add(pause)
+	return pause
 }
 
 // recordSuccess ends the backoff, because the server has answered.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"github.com/hitline/hitline/lookup/api"
 )
@@ -93,6 +94,28 @@ func (e *RefusedError) Error() string {
 // Is reports whether target is ErrRefused or the error of the code.
 func (e *RefusedError) Is(target error) bool {
 	return target == ErrRefused || target == refusals[e.Refusal.Refusal]
+}
+
+// BackoffError is in the chain of an error of a call if a server could not be reached: find it with
+// errors.As. Its text is that of its cause, the same for each call during the backoff.
+type BackoffError struct {
+	RetryIn time.Duration // from the call's end on; until then calls fail without dialing
+	Err     error         // of the last attempt
+}
+
+func (e *BackoffError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error of the last attempt.
+func (e *BackoffError) Unwrap() error { return e.Err }
+
+// withoutSource removes the client's own port from an error of the network: equal failures have equal texts.
+func withoutSource(err error) error {
+	if of, ok := err.(*net.OpError); ok && of.Addr != nil { //nolint:errorlint // what wraps one cannot be changed
+		stable := *of
+		stable.Source = nil
+		return &stable
+	}
+	return err
 }
 
 // connectError wraps an error in ErrConnect unless it wraps a sentinel already.

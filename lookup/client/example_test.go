@@ -39,6 +39,30 @@ func ExampleDial() {
 	// true
 }
 
+// What works on a lookup.Service works on a server: only the line differs that makes the service. A prompt may have any
+// number of tokens, here four blocks of 16 and 6 more.
+func ExampleClient_LookupPrompt() {
+	address, stop := serve()
+	defer stop()
+	ctx := context.Background()
+	service, err := client.Dial(ctx, address) // or lookup.NewService(lookup.ServiceConfig{Pool: …})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer service.Close()
+	hashes := blockHashes("aaaabbbbccccdddd")
+	if err := service.Store(ctx, coordinator.GroupRank{}, hashes); err != nil {
+		log.Fatal(err)
+	}
+	hit, err := service.LookupPrompt(ctx, 70, hashes)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(hit.Tokens)
+	// Output:
+	// 64
+}
+
 // The lookups of one scheduling step are one batch.
 func ExampleClient_Batch() {
 	address, stop := serve()

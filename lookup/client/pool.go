@@ -43,3 +43,10 @@ func (t *transport) lastPool() *api.Pool {
 	defer t.mu.Unlock()
 	return t.pool
 }
+
+// promptAlignment returns what the tokens of a lookup are multiples of, as the server has told it on the last connection.
+func (t *transport) promptAlignment() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return max(t.alignTo, 1)
+}

@@ -21,7 +21,7 @@ func (t *transport) newSetup(token string) (calls []*call) {
 	if t.dialer.description != nil {
 		add(netproto.TagPool, t.dialer.description, t.setPool)
 	}
-	add(netproto.TagPing, nil, t.setLimits)
+	add(netproto.TagPing, nil, t.setInstance)
 	t.inFlight.settingUp = len(calls)
 	return calls
 }
@@ -62,12 +62,13 @@ func (t *transport) setPool(frames [][]byte) error {
 	return nil
 }
 
-// setLimits reads the reply to the ping. A server that refuses it to this client keeps its limits to
-// itself.
-func (t *transport) setLimits(frames [][]byte) error {
+// setInstance reads the reply to the ping. A server that refuses it to this client keeps its limits and the
+// pool's alignment to itself.
+func (t *transport) setInstance(frames [][]byte) error {
 	var i api.Instance
 	if readStatus(frames) == nil && len(frames) == 2 && json.Unmarshal(frames[1], &i) == nil {
 		t.inFlight.setLimits(i.Limits)
 	}
+	t.alignTo = i.PromptAlignment
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
@@ -79,7 +80,9 @@ func TestSetupBeforeAnswers(t *testing.T) {
 
 // A server that tells no limits, or nothing that can be read, is served with the least of them.
 func TestPingOfOtherServers(t *testing.T) {
-	for _, pong := range []string{"null", "[]", "{}", `{"instance":7}`, `{"limits":{"max_in_flight":-1}}`, "no JSON"} {
+	for _, pong := range []string{
+		"null", "[]", "{}", `{"instance":7}`, `{"limits":{"max_in_flight":-1}}`, "no JSON", `{"prompt_alignment":-16}`, `{"prompt_alignment":0}`,
+	} {
 		f := &fakeServer{showSetup: true, answer: func(r *fakeRequest) {
 			if r.tag == "ping" {
 				r.conn.send(netproto.AppendDone(nil, r.envelope, netproto.AppendFrame(nil, []byte(pong), false)))
@@ -92,7 +95,63 @@ func TestPingOfOtherServers(t *testing.T) {
 		hit, err := c.Lookup(background, 64, someHashes)
 		require.NoError(t, err)
 		require.EqualValues(t, 64, hit.Tokens)
+		hit, err = c.LookupPrompt(background, 70, someHashes)
+		require.NoError(t, err)
+		require.EqualValues(t, 70, hit.Tokens, "it rounds nothing")
 	}
+}
+
+// A prompt of any length is looked up over a server as in process: by the pool of the connection, whatever permission of
+// pool it has.
+func TestLookupPrompt(t *testing.T) {
+	pools := map[string]coordinator.Pool{
+		"": {HashBlockSize: 16}, "wide": {VLLM: "0.26.0", SchedulerBlockSize: 32}, "new": {VLLM: "0.27.0"}, "newest": {VLLM: "0.33.0"},
+	}
+	services, named := map[string]*lookup.Service{}, []server.ServedPool(nil)
+	for name, pool := range pools {
+		service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
+		require.NoError(t, err)
+		require.NoError(t, service.Store(background, coordinator.GroupRank{}, someHashes))
+		if services[name] = service; name != "" {
+			named = append(named, server.ServedPool{Name: name, Service: service})
+		}
+	}
+	rules := func(permissions access.Permissions) server.Settings {
+		of, err := access.NewRules(permissions, nil)
+		require.NoError(t, err)
+		return server.Settings{Rules: of}
+	}
+	s, err := server.New(services[""], server.Config{Loops: 2, Pools: named, Listeners: []server.Listener{
+		{Address: "tcp://127.0.0.1:0"}, {Address: "tcp://127.0.0.1:0", Settings: rules(access.Lookup | access.Ping)},
+		{Address: "tcp://127.0.0.1:0", Settings: rules(access.Lookup)},
+	}})
+	require.NoError(t, err)
+	require.NoError(t, s.Start(background))
+	t.Cleanup(func() { _ = s.Shutdown(background) })
+	for name, service := range services {
+		clients := []*Client{dialAs(t, s.Addrs()[0], WithPoolName(name))}
+		if name == "" {
+			clients = append(clients, dialAs(t, s.Addrs()[0]), dialAs(t, s.Addrs()[1]))
+		}
+		for _, c := range clients {
+			for n := int64(0); n <= 70; n++ {
+				want, err := service.LookupPrompt(background, n, someHashes)
+				require.NoError(t, err)
+				got, err := api.PrefixCache(c).LookupPrompt(background, n, someHashes)
+				require.NoError(t, err)
+				require.Equal(t, want, got, "%q, %d tokens", name, n)
+			}
+			_, err = c.LookupPrompt(background, -1, someHashes)
+			require.ErrorIs(t, err, ErrRequest)
+		}
+	}
+	silent := dialAs(t, s.Addrs()[2]) // it may not ping
+	hit, err := silent.LookupPrompt(background, 64, someHashes)
+	require.NoError(t, err)
+	require.EqualValues(t, 64, hit.Tokens)
+	_, err = silent.LookupPrompt(background, 70, someHashes)
+	require.ErrorIs(t, err, ErrBadRequest)
+	require.ErrorContains(t, err, "num_tokens 70 is no multiple of 16")
 }
 
 // Ping tells what the server says of itself.
@@ -101,7 +160,9 @@ func TestPing(t *testing.T) {
 	c := dialTest(t, s)
 	got, err := c.Ping(background)
 	require.NoError(t, err)
-	require.Equal(t, s.Instance(), got)
+	want := s.Instance()
+	want.PromptAlignment = 16
+	require.Equal(t, want, got)
 	require.Equal(t, netproto.ProtocolVersion, got.Protocol)
 	st := statOf(t, c)
 	require.Equal(t, got.ID, st.Instance)

@@ -55,6 +55,7 @@ func (dial dialFunc) overTLS(cfg *tls.Config) dialFunc {
 
 // handshakeError says what a server without TLS looks like: hitline's closes the connection.
 func handshakeError(err error) error {
+	err = withoutSource(err)
 	var record tls.RecordHeaderError
 	if errors.Is(err, io.EOF) || errors.As(err, &record) {
 		return fmt.Errorf("TLS handshake: %w: has this address TLS?", err)

@@ -39,6 +39,7 @@ type transport struct {
 	readErr  error                 // why the reader of conn ended, nil while it runs
 	silentAt time.Time             // the last reply, or the first request after there was none
 	pool     *api.Pool             // as the server has told it last, nil if it was not asked
+	alignTo  int64                 // api.Instance.PromptAlignment, as the server has told it last; 0 if it has not
 	parked   bool                  // the writer waits for wake
 	closed   bool
 
@@ -275,6 +276,7 @@ func (t *transport) failConn(why error) {
 		if errors.Is(t.readErr, ErrReply) || errors.Is(t.readErr, ErrRefused) {
 			why = t.readErr
 		}
+		why = withoutSource(why)
 		if !t.closed && t.inFlight.settingUp > 0 {
 			t.dialer.recordFailure(why)
 		}

@@ -446,11 +446,14 @@ func TestClientBatchLost(t *testing.T) {
 }
 
 // While a server cannot be reached, attempts become rarer, each backoff is within its
-// bounds, and calls fail at once.
+// bounds, and calls fail at once, all with one text. How long they do is in a field.
 func TestClientBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var attempts []time.Time
+		var ends []time.Time // of the pauses
+		var retryAt time.Time
 		d := newDialer(func(context.Context) (net.Conn, error) {
+			require.False(t, time.Now().Before(retryAt))
 			attempts = append(attempts, time.Now())
 			return nil, lookuptest.ErrStore
 		})
@@ -460,7 +463,16 @@ func TestClientBackoff(t *testing.T) {
 			_, err := c.Lookup(background, 7, coordinator.NewHashes(nil, 0))
 			require.ErrorIs(t, err, ErrConnect)
 			require.ErrorIs(t, err, lookuptest.ErrStore)
+			require.EqualError(t, err, ErrConnect.Error()+": "+lookuptest.ErrStore.Error())
 			require.Zero(t, time.Since(now))
+			paused, ok := errors.AsType[*BackoffError](err)
+			require.True(t, ok)
+			if len(attempts) == len(ends) {
+				require.Equal(t, ends[len(ends)-1], now.Add(paused.RetryIn), "the end of one pause")
+			} else {
+				ends = append(ends, now.Add(paused.RetryIn))
+			}
+			retryAt = now.Add(paused.RetryIn)
 		}
 		pause, spread := minBackoff, map[time.Duration]bool{}
 		for i := 1; i < len(attempts); i++ {
@@ -474,6 +486,38 @@ func TestClientBackoff(t *testing.T) {
 		require.Greater(t, len(attempts), 15)
 		require.Greater(t, len(spread), 3, "pauses vary")
 	})
+}
+
+// The text of a lost connection does not have the client's own port, which is another each time.
+func TestClientErrorWithoutOwnPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	d, err := newConfig(nil).dialer(l.Addr().String())
+	require.NoError(t, err)
+	c := lazyClient(t, d, lookuptest.Patience)
+	failed := make(chan error, 1)
+	go func() { failed <- ping(c) }()
+	nc, err := l.Accept()
+	require.NoError(t, err)
+	_, err = nc.Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.NoError(t, nc.(*net.TCPConn).SetLinger(0)) // a reset
+	require.NoError(t, nc.Close())
+	err = <-failed
+	require.ErrorIs(t, err, ErrConnect)
+	require.ErrorContains(t, err, l.Addr().String())
+	require.NotContains(t, err.Error(), "->")
+}
+
+// An address without a port has that of servers.
+func TestDialDefaultPort(t *testing.T) {
+	for addr, want := range map[string]string{"127.0.0.1": "127.0.0.1:7557", "tls://[::1]": "[::1]:7557", "tcp://a:1": "a:1"} {
+		_, err := Dial(background, addr, WithDialer(func(_ context.Context, _, address string) (net.Conn, error) {
+			return nil, errors.New("dialed " + address)
+		}))
+		require.EqualError(t, err, ErrConnect.Error()+": dialed "+want)
+	}
 }
 
 func TestClientLookupDoesNotAllocate(t *testing.T) {
@@ -653,7 +697,7 @@ func TestClientTimeoutWhileDialling(t *testing.T) {
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 		synctest.Wait()
 		err = ping(c)
-		require.ErrorContains(t, err, "next attempt in")
+		require.ErrorAs(t, err, new(*BackoffError))
 		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 
 		time.Sleep(2 * maxBackoff)

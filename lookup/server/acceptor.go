@@ -203,6 +203,7 @@ func (a *acceptor) cannotServe(conn net.Conn, err error) {
 // admitCounted is admit for a connection that is counted. It returns why that cannot be served, before the
 // connection is closed.
 func (a *acceptor) admitCounted(ln *listener, conn net.Conn) error {
+	unmapPeer(conn)
 	if ln.isTLS() {
 		return a.admitTLS(ln, conn.(*net.TCPConn))
 	}
@@ -309,6 +310,15 @@ func (a *acceptor) enroll(conn net.Conn, p *pendingConn) error {
 		return fmt.Errorf("%s was not taken by an event loop", p.peer)
 	}
 	return nil
+}
+
+// unmapPeer makes the address of an IPv4 peer of a listener for both families the same as of one for IPv4.
+func unmapPeer(conn net.Conn) {
+	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		if ip := tcp.IP.To4(); ip != nil {
+			tcp.IP = ip
+		}
+	}
 }
 
 // clearZones removes the zones of link-local addresses. At the end of a connection gnet

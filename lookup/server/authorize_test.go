@@ -145,8 +145,12 @@ func TestDefaultRules(t *testing.T) {
 		require.Equal(t, test.want, l.settings.Load().Rules.Anonymous)
 	}
 	ctx := t.Context()
-	for address, local := range map[string]bool{"tcp://127.0.0.1:0": true, "[::1]:0": true, "localhost:0": true, "ipc://" + t.TempDir() + "/s": true} {
-		l, err := listen(ctx, address, DefaultIPCMode)
+	b := newBinder(&Config{IPCMode: DefaultIPCMode})
+	for address, local := range map[string]bool{
+		"tcp://127.0.0.1:0": true, "[::1]:0": true, "[::ffff:127.0.0.1]:0": true, "localhost:0": true, "ipc://" + t.TempDir() + "/s": true,
+		"[::]:0": false, "[::ffff:0.0.0.0]:0": false,
+	} {
+		l, err := b.bind(ctx, address, nil)
 		require.NoError(t, err)
 		require.Equal(t, local, l.isLocal, address)
 		require.NoError(t, l.Close())

@@ -111,6 +111,7 @@ func (s *Server) actionAfter(c gnet.Conn, ses *session, err error) gnet.Action {
 // OnTick implements gnet.EventHandler. It runs on a goroutine of its own.
 func (h *eventHandler) OnTick() (time.Duration, gnet.Action) {
 	_ = h.server.recovering("looking for overdue connections", h.server.closeOverdue)
+	_ = h.server.recovering("looking for full indexes", func() { h.server.logEvictions(time.Now()) })
 	return sweepEvery, gnet.None
 }
 

@@ -132,7 +132,7 @@ func (s *session) endInline(q *netproto.Request) {
 func (s *session) replyInline(q *netproto.Request) error {
 	switch q.Tag {
 	case netproto.TagPing:
-		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, s.server.pingReply(q))
+		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, s.server.pingReply(q, s.pool))
 	case netproto.TagLookup, netproto.TagLookupFrom:
 		hit, err := s.inline.query.Finish()
 		if err != nil {

@@ -3,6 +3,7 @@ package server
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"time"
 
 	"github.com/hitline/hitline/lookup/api"
@@ -22,8 +23,8 @@ func newInstance(version string) api.Instance {
 // jobsPerWorker is how many jobs in flight a client is told to have for each worker that reads a store.
 const jobsPerWorker = 4
 
-// Instance returns the instance that pings and stats name. Each Server is another one. The caller must
-// not modify Requests.
+// Instance returns the instance that pings and stats name. Each Server is another one. PromptAlignment, which is of a
+// connection's pool, is 0. The caller must not modify Requests.
 func (s *Server) Instance() api.Instance {
 	of := &s.limits
 	i, inFlight := s.instance, of.MaxInFlight
@@ -38,10 +39,27 @@ func (s *Server) Instance() api.Instance {
 }
 
 // pingReply returns the frames after the 01 of the reply to a ping: those of the ping, or the
-// instance if it has none. They are borrowed.
-func (s *Server) pingReply(q *netproto.Request) []byte {
+// instance if it has none. They are borrowed. p is the connection's pool, nil if it has none.
+func (s *Server) pingReply(q *netproto.Request, p *pool) []byte {
 	if len(q.Echo) > 0 {
 		return q.Echo
 	}
-	return s.pong
+	if p == nil {
+		return s.pong
+	}
+	pong := p.pong.Load()
+	if pong == nil { // two event loops may both make it
+		made := s.encodePong(p.service.PromptAlignment())
+		pong = &made
+		p.pong.Store(pong)
+	}
+	return *pong
+}
+
+// encodePong returns the frame of the reply to a ping.
+func (s *Server) encodePong(promptAlignment int64) []byte {
+	i := s.Instance()
+	i.PromptAlignment = promptAlignment
+	text, _ := json.Marshal(i) // numbers and texts
+	return netproto.AppendFrame(nil, text, false)
 }

@@ -111,9 +111,6 @@ func (j *job) prepare(q *netproto.Request) (err error) {
 	n := q.NumHashes
 	if operations[q.Tag].lookup {
 		j.start = int64(q.Start)
-		// A few bytes can announce a large start: what its bits take counts, up to three of each
-		// position in a group.
-		j.bytes = 3 * j.service.Coordinator().NumGroups() * int(j.start/int64(j.pool.hashBlock)) / 8
 		if j.numTokens, n, err = j.service.Needed(q.NumTokens, q.Unaligned, j.start, q.NumHashes); err != nil {
 			return err
 		}
@@ -245,6 +242,7 @@ func (j *job) answerKnown() bool {
 	if !op.lookup || op.inline != overMemory || j.query != nil || !j.isSmall() {
 		return false
 	}
+	j.session.ended = requestsPerLook - 1 // the turn may be over: the clock is looked at next
 	hit, ok := j.service.LookupKnown(j.numTokens, j.hashes())
 	if ok {
 		j.isHit, j.reply = true, appendHit(j.reply, j.q.Envelope, hit)

@@ -191,7 +191,7 @@ func runStorePrompt(ctx context.Context, j *job) error {
 }
 
 func applyPing(s *session, j *job) error {
-	j.done(s.server.pingReply(&j.q))
+	j.done(s.server.pingReply(&j.q, j.pool))
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -261,10 +262,8 @@ func TestPoolChangesBetweenRequests(t *testing.T) {
 func TestDifferencesAreBounded(t *testing.T) {
 	pool := coordinator.Pool{VLLM: "0.33.0", ModelName: "m", HashBlockSize: 16, SchedulerBlockSize: 32}
 	other := pool
-	for range 900 {
-		pool.Groups = append(pool.Groups, coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 16})
-		other.Groups = append(other.Groups, coordinator.Group{Kind: coordinator.MLAAttention, BlockSize: 32})
-	}
+	pool.Groups = slices.Repeat([]coordinator.Group{{Kind: coordinator.FullAttention, BlockSize: 16}}, 64)
+	other.Groups = slices.Repeat([]coordinator.Group{{Kind: coordinator.MLAAttention, BlockSize: 32}}, 900)
 	shared := lookup.NewSharedBackend(&lookuptest.KeyStore{}, patient, nil)
 	own, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Shared: shared})
 	require.NoError(t, err)
@@ -331,6 +330,7 @@ func TestBadDescriptions(t *testing.T) {
 	require.NoError(t, err)
 	server := startPools(t, own, Config{AcceptPool: memoryService})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	manyGroups := `{"groups": [` + strings.Repeat(`{"block_size": 16},`, 64) + `{"block_size": 16}]}`
 	for text, want := range map[string]string{
 		"":                              "description is empty",
 		strings.Repeat(" ", 64<<10+1):   "description exceeds 65536 bytes",
@@ -350,6 +350,7 @@ func TestBadDescriptions(t *testing.T) {
 		`{"name": "a b", "tp_size": 2}`: "a pool's name is 1 to 255 printable ASCII characters",
 		`{"name": "nobody"}`:            `no pool of this name: "nobody"`,
 		`{"tp_size": -1}`:               "the described pool: tp_size is -1, want 1 to 16384",
+		manyGroups:                      "a pool of 65 groups; at most 64 are served",
 		`{"tp_size": 5000}`:             "too many groups and ranks for a described pool: 5000, at most 4096",
 		`{"model_name": "` + strings.Repeat("m", 513) + `"}`: "model_name is too long for a described pool: 513 bytes, at most 512",
 		`{"vllm": "0.99"}`: "unknown vLLM release",

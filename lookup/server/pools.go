@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
@@ -26,7 +27,7 @@ const DefaultMaxPools = 64
 const MaxPoolName = 255
 
 // pool is a pool that the server serves. Its fields do not change, except those that
-// pools.mu guards.
+// pools.mu guards, pong and evictionLogged.
 type pool struct {
 	name      string // "" for the server's own
 	digest    string
@@ -34,6 +35,9 @@ type pool struct {
 	hashLen   int  // of its hashes, 0 if any
 	hashBlock int  // tokens of a hash
 	described bool // it came into being by a description
+
+	pong           atomic.Pointer[[]byte] // the frame of the reply to a ping, nil before the first
+	evictionLogged bool                   // used by logEvictions alone
 
 	connections int    // guarded by pools.mu
 	idleSince   uint64 // guarded by pools.mu: a larger number is later

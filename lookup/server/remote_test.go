@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -254,6 +255,26 @@ func TestRemoteKnownBlocks(t *testing.T) {
 	p.Expect(t, "known "+hitText(4))
 	close(g.Open)
 	p.Expect(t, "slow "+hitText(8))
+}
+
+// A packet of lookups from far on, which are tried on the event loop, costs what its hashes cost.
+func TestRemoteFarStarts(t *testing.T) {
+	const start, requests = 16 * 1_999_000, 8
+	pool := coordinator.Pool{VLLM: "0.28.0", ModelName: "m", HashBlockSize: 16, Groups: []coordinator.Group{{Kind: coordinator.FullAttention, BlockSize: 16}}}
+	for variant := range 9 {
+		pool.Groups = append(pool.Groups, coordinator.Group{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 1024, Variant: variant})
+	}
+	server := startServer(t, lookup.ServiceConfig{Pool: pool, Backend: leasing{&lookuptest.KeyStore{}}, Remote: patient}, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	request := lookuptest.Encode([]byte("lookup_from"), u32s(start+17, start), []byte{0, 32}, lookuptest.Chain("a", 1, 32))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	p.Send(t, bytes.Repeat(request, requests))
+	for range requests {
+		require.Equal(t, [][]byte{u32s(start)}, p.Next(t))
+	}
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
 }
 
 func TestRemoteMaxInFlight(t *testing.T) {

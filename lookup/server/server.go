@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"io/fs"
 	"log/slog"
 	"runtime"
@@ -14,6 +13,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/cpushare"
+	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
@@ -67,7 +67,7 @@ type Server struct {
 	pools     *pools
 	cfg       Config
 	instance  api.Instance // without its limits
-	pong      []byte       // the frame of the reply to a ping
+	pong      []byte       // the frame of the reply to a ping without a pool
 	listeners []Listener   // as configured
 	engine    *gnet.Client // event loops without listeners
 	acceptor  *acceptor    // of all bound listeners
@@ -77,7 +77,7 @@ type Server struct {
 	ctx        context.Context // of jobs; ends when the server stops
 	cancel     context.CancelFunc
 	workers    workerPools
-	renewals   renewals
+	renewer    *lookup.Renewer // nil over the memory index
 	admission  *admission.Admission
 	peers      *peerLog
 	memory     *lookup.MemoryAccount
@@ -90,7 +90,8 @@ type Server struct {
 	loops    map[gnet.EventLoop]*eventLoop
 	wakeFDs  []int // of the loops
 
-	sweeps atomic.Int64 // calls of closeOverdue, see watch
+	sweeps      atomic.Int64   // calls of closeOverdue, see watch
+	evictionLog loglimit.Limit // of logEvictions
 
 	// reported by Stat:
 	connections, inFlight, acceptErrors atomic.Int64
@@ -141,7 +142,6 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.instance = newInstance(cfg.Version)
 	s.limits = limits
-	text, _ := json.Marshal(s.Instance()) // numbers and texts
-	s.pong = netproto.AppendFrame(nil, text, false)
+	s.pong = s.encodePong(0)
 	return s, nil
 }

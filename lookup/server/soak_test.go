@@ -160,7 +160,7 @@ func (s *soak) end(kill bool) {
 }
 
 // soakWarnings are the lines that peers which do wrong may cause.
-var soakWarnings = regexp.MustCompile(`level=WARN msg="(request refused|max_connections lowered.*)"|` +
+var soakWarnings = regexp.MustCompile(`level=WARN msg="(request refused|max_connections lowered.*|the memory index is full and evicts.*)"|` +
 	`level=WARN msg="connection closed" reason=(slow_reader|in_flight|memory|message_timeout|bad_flags|command_frame|zmtp_command|bad_first_byte)( |\n)`)
 
 // current returns the number of the server that runs or comes next, and a channel that is closed while it serves.

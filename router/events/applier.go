@@ -37,7 +37,7 @@ func isUnheld(t *Tier) bool {
 }
 
 // errHolder marks the errors of the Holder among those of a batch.
-var errHolder = errors.New("events: a batch could not be applied")
+var errHolder = errors.New("a batch could not be applied")
 
 // applier applies events to a Holder and counts copies, by these rules:
 //

@@ -305,7 +305,7 @@ func TestApplierLeavesOut(t *testing.T) {
 	s.ok(256, stored("CPU", 2))
 	s.holds(false, 1)
 	s.status()
-	require.Contains(t, s.warning, `blocks are left out: events: too many groups and tiers: group 0, tier "CPU"`)
+	require.Contains(t, s.warning, `blocks are left out: too many groups and tiers: group 0, tier "CPU"`)
 	require.Equal(t, s.warning, s.reason)
 
 	s.ok(257, batchOf("AllBlocksCleared"))

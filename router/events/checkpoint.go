@@ -12,7 +12,7 @@ import (
 )
 
 // ErrCheckpoint is wrapped by the errors of a Checkpoint that cannot be resumed.
-var ErrCheckpoint = errors.New("events: bad checkpoint")
+var ErrCheckpoint = errors.New("bad checkpoint")
 
 // Checkpoint is where a Follower is between two batches: all that it knows except the blocks of its Holder. A
 // Follower with Config.Resume begins there, over a Holder that has the blocks of that moment. A Checkpoint is
@@ -29,6 +29,11 @@ type Checkpoint struct {
 	Rank        int           `json:"rank"`
 	Recent      []recentBatch `json:"recent"` // the valid ones, in the order of their numbers
 	copies      copies
+}
+
+// NewCheckpoint returns that of a source that has applied no batch: a Follower begins anew there, and clears its Holder.
+func NewCheckpoint(name string, exactCopies bool) *Checkpoint {
+	return &Checkpoint{Name: name, ExactCopies: exactCopies, AnyNext: true, Rank: -1}
 }
 
 // checkpoint returns the state of t. The maps are copied: at most about 100 ms for maxCopied blocks twice.

@@ -104,7 +104,7 @@ func (c *Config) check() error {
 		return invalid("topic", "%.40q is no topic; give up to %d bytes of printable characters", c.Topic, MaxName)
 	}
 	if c.MaxPayload < 0 || c.Timeout < 0 {
-		return fmt.Errorf("events: %w: a negative bound", fielderror.ErrConfig)
+		return fmt.Errorf("%w: a negative bound", fielderror.ErrConfig)
 	}
 	c.MaxPayload, c.Timeout = cmp.Or(c.MaxPayload, DefaultMaxPayload), cmp.Or(c.Timeout, DefaultTimeout)
 	if c.Memory == nil {
@@ -120,5 +120,5 @@ func SplitEndpoint(endpoint string) (network, address string, err error) {
 
 // invalid is a fielderror.ErrConfig about a field.
 func invalid(field, format string, args ...any) error {
-	return fmt.Errorf("events: %w: %w", fielderror.ErrConfig, fielderror.New([]string{field}, format, args...))
+	return fmt.Errorf("%w: %w", fielderror.ErrConfig, fielderror.New([]string{field}, format, args...))
 }

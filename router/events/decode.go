@@ -14,7 +14,7 @@ import (
 )
 
 // ErrPayload is wrapped by the errors of Decode.
-var ErrPayload = errors.New("events: not a batch of KV events")
+var ErrPayload = errors.New("not a batch of KV events")
 
 const (
 	maxHashLen = 64       // bytes of one block hash; SHA-512 has 64

@@ -95,7 +95,6 @@ func (f *Follower) Status() Status {
 	if f.refusals.time.After(s.LastErrorTime) {
 		s.LastError, s.LastErrorTime = f.refusals.last, f.refusals.time
 	}
-	s.LastError = withoutPackages.Replace(s.LastError)
 	return s
 }
 
@@ -175,7 +174,7 @@ func (f *Follower) refused(from net.Addr) {
 	}
 	r := &f.refusals
 	r.number++
-	r.last = fmt.Sprintf("events: refused another publisher, from %v: a source takes one at a time", from)
+	r.last = fmt.Sprintf("refused another publisher, from %v: a source takes one at a time", from)
 	r.time = time.Now()
 	if r.time.Sub(r.logged) >= logEvery {
 		r.logged = r.time

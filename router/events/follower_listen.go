@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -51,10 +50,7 @@ func listen(endpoint string) (net.Listener, error) {
 	if errors.Is(err, syscall.EADDRINUSE) && network == "unix" && removeDeadSocket(address) {
 		l, err = net.Listen(network, address)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("events: %w", err)
-	}
-	return l, nil
+	return l, err
 }
 
 // removeDeadSocket removes the file of a unix socket that nobody listens on: one that a killed

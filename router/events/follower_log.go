@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"time"
 )
 
@@ -14,9 +13,6 @@ const (
 	logEvery  = time.Minute
 	logRepeat = 10 * time.Minute
 )
-
-// withoutPackages removes the names of packages that are before errors: people read these texts.
-var withoutPackages = strings.NewReplacer("events: ", "", "zmtp: ", "", "fleet: ", "")
 
 // sourceLog logs the state of a source when it is another than the one that was logged last. Not safe for
 // concurrent use.
@@ -74,7 +70,7 @@ func (l *sourceLog) changed(s *Status, reason string) {
 		args = []any{"complete", s.Complete, "blocks", s.Blocks, "next", s.NextSeq}
 	}
 	if s.Stale || !s.Complete {
-		args = append(args, "reason", withoutPackages.Replace(reason))
+		args = append(args, "reason", reason)
 	}
 	if s.State == StateConnecting {
 		args = append(args, "retry_in", l.retryIn.Round(time.Millisecond))
@@ -86,7 +82,7 @@ func (l *sourceLog) changed(s *Status, reason string) {
 // warn logs what was left out, or what the Holder reports.
 func (l *sourceLog) warn(reason string) {
 	if l.admit(slog.LevelWarn) {
-		l.log.Warn("events: the source goes on with an error", "reason", withoutPackages.Replace(reason))
+		l.log.Warn("events: the source goes on with an error", "reason", reason)
 	}
 }
 

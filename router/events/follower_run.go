@@ -81,7 +81,7 @@ func (f *Follower) runConnection(replays *pacer) error {
 	needReplay := false
 	_ = f.update(func(t *tracker) error { needReplay = t.connected(); return nil })
 	if needReplay {
-		if err := f.replay(); err != nil {
+		if err := f.replay(false); err != nil {
 			return err
 		}
 	}
@@ -104,7 +104,7 @@ func (f *Follower) connect(memory *batchMemory) (*zmtp.Conn, error) {
 }
 
 // errMessage is the error of a message that is not one of a publisher of KV events.
-var errMessage = errors.New("events: not a message of a publisher of KV events")
+var errMessage = errors.New("not a message of a publisher of KV events")
 
 // liveBatch is a message of the subscription. The payload is borrowed until the next one.
 type liveBatch struct {
@@ -145,7 +145,7 @@ func (f *Follower) applyAll(conn *zmtp.Conn, memory *batchMemory, replays *pacer
 		b, err := f.receive(conn, wait)
 		switch {
 		case errors.Is(err, zmtp.ErrNoMessage):
-			err = f.replay()
+			err = f.replay(true)
 		case err == nil:
 			err = f.applyBatch(b, replays)
 		}
@@ -170,16 +170,24 @@ func (f *Follower) applyBatch(b liveBatch, replays *pacer) error {
 	}
 	f.release()
 	sleep(f.ctx, replays.next())
-	if err := f.replay(); err != nil {
+	if err := f.replay(false); err != nil {
 		return err
 	}
 	return live(true)
 }
 
-// replay asks the replay socket for what is missing.
-func (f *Follower) replay() error {
+// replay asks the replay socket for what is missing, or with check whether anything is.
+func (f *Follower) replay(check bool) error {
 	var from uint64
-	_ = f.update(func(t *tracker) error { from = t.beginReplay(); return nil })
+	_ = f.update(func(t *tracker) error {
+		if check {
+			t.stats.Checks++
+		} else {
+			t.stats.Replays++
+		}
+		from = t.beginReplay()
+		return nil
+	})
 	memory := f.newBatchMemory(f.ctx)
 	defer memory.free()
 	err := replay(f.ctx, &f.cfg, memory, f.cpu, from, func(seq uint64, payload []byte) error {

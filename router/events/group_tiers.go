@@ -15,7 +15,7 @@ const MaxGroupTiers = 256
 const maxGroup = 65535 // largest group number
 
 // ErrTiers refuses blocks of an engine that names too many groups and tiers, or too long ones.
-var ErrTiers = errors.New("events: too many groups and tiers")
+var ErrTiers = errors.New("too many groups and tiers")
 
 // GroupTier is a group and a tier: where a block is held.
 type GroupTier struct {

@@ -45,7 +45,7 @@ func NewMemory(maxPayload int) *Memory {
 }
 
 // errMemory is the error of a batch for which there is no memory.
-var errMemory = errors.New("events: no memory for a large batch")
+var errMemory = errors.New("no memory for a large batch")
 
 // budget is a number of bytes. A source takes at most what it leaves, so n of them leave a part to the next one. Unlike
 // admission.Admission this also holds for the first bytes of a source.

@@ -14,12 +14,12 @@ import (
 // Errors of a replay.
 var (
 	// errReplay: an answer of the replay socket is malformed.
-	errReplay = errors.New("events: malformed answer of the replay socket")
+	errReplay = errors.New("malformed answer of the replay socket")
 	// errReplayChanged: during the replay the publisher restarted, or dropped batches that were
 	// still to be replayed.
-	errReplayChanged = errors.New("events: the publisher changed during a replay")
+	errReplayChanged = errors.New("the publisher changed during a replay")
 	// errReplaySlow: the replay socket did not answer in time, or stopped.
-	errReplaySlow = errors.New("events: the replay socket does not answer")
+	errReplaySlow = errors.New("the replay socket does not answer")
 )
 
 const (

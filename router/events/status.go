@@ -33,7 +33,8 @@ type Status struct {
 	Unknown  int64 `json:"unknown"` // events
 	Gaps     int64 `json:"gaps"`
 	Lost     int64 `json:"lost"`
-	Replays  int64 `json:"replays"` // asked for
+	Replays  int64 `json:"replays"` // asked for: after a gap, and after a connection that had to be made anew
+	Checks   int64 `json:"checks"`  // replays asked for after silence: does the publisher live, was a batch missed?
 	Restarts int64 `json:"restarts"`
 	Connects int64 `json:"connects"`
 	Errors   int64 `json:"errors"`

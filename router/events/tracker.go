@@ -13,14 +13,14 @@ import (
 
 var (
 	// errSequence is the error of a publisher that numbers its batches in a way that none does.
-	errSequence = errors.New("events: impossible sequence number")
+	errSequence = errors.New("impossible sequence number")
 	// errOtherPublisher is the error of a replay that does not go on where its source was.
-	errOtherPublisher = errors.New("events: the batches are others than before, so all are read again")
+	errOtherPublisher = errors.New("the batches are others than before, so all are read again")
 	// errRank is the error of batches of several ranks under one sequence: several publishers behind
 	// one endpoint, or the replay socket of another one.
-	errRank = errors.New("events: batches of several data-parallel ranks; each rank is a source of its own")
+	errRank = errors.New("batches of several data-parallel ranks; each rank is a source of its own")
 	// errReplayOther is the error of a live batch that is not the one that a replay just brought.
-	errReplayOther = errors.New("events: the replay socket has other batches than the publisher sends")
+	errReplayOther = errors.New("the replay socket has other batches than the publisher sends")
 )
 
 // numRecent is how many batches a tracker can recognize: 6 KiB. Live batches that a replay has
@@ -262,7 +262,6 @@ func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (needReplay
 
 // beginReplay returns the number to ask from: that of the last batch, or 0.
 func (t *tracker) beginReplay() uint64 {
-	t.stats.Replays++
 	t.stats.State = StateReplaying
 	t.replayFirst = true
 	if t.hasLast {
@@ -431,9 +430,9 @@ func (t *tracker) status() *Status {
 func (t *tracker) suspicion() error {
 	switch {
 	case t.wantRank != nil && t.rank >= 0 && t.rank != *t.wantRank:
-		return fmt.Errorf("events: the batches are of data-parallel rank %d, and the source of rank %d; check dp_rank and the ports", t.rank, *t.wantRank)
+		return fmt.Errorf("the batches are of data-parallel rank %d, and the source of rank %d; check dp_rank and the ports", t.rank, *t.wantRank)
 	case t.stats.Unheld > 0 && t.stats.Stored == 0:
-		return fmt.Errorf("events: nothing counts: all blocks that were stored are in media such as %.32q, of which no event says when they go", t.unheld)
+		return fmt.Errorf("nothing counts: all blocks that were stored are in media such as %.32q, of which no event says when they go", t.unheld)
 	}
 	return nil
 }

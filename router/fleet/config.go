@@ -43,15 +43,15 @@ type Config struct {
 func (c *Config) check() error {
 	switch {
 	case c.BlockSize <= 0 || c.BlockSize > math.MaxInt32:
-		return fmt.Errorf("fleet: %w: %w", fielderror.ErrConfig, fielderror.New([]string{"block_size"}, "a block of %d tokens, must be 1 to %d", c.BlockSize, math.MaxInt32))
+		return fmt.Errorf("%w: %w", fielderror.ErrConfig, fielderror.New([]string{"block_size"}, "a block of %d tokens, must be 1 to %d", c.BlockSize, math.MaxInt32))
 	case c.MaxBytes < 0 || c.MaxHolders < 0 || c.MaxBlocks < 0 || c.PredictTTL < 0:
-		return fmt.Errorf("fleet: %w: a bound is negative", fielderror.ErrConfig)
+		return fmt.Errorf("%w: a bound is negative", fielderror.ErrConfig)
 	case c.MaxBytes > MaxBytes:
-		return fmt.Errorf("fleet: %w: %w", fielderror.ErrConfig, fielderror.New([]string{"max_bytes"}, "%d bytes, at most %d are possible", c.MaxBytes, int64(MaxBytes)))
+		return fmt.Errorf("%w: %w", fielderror.ErrConfig, fielderror.New([]string{"max_bytes"}, "%d bytes, at most %d are possible", c.MaxBytes, int64(MaxBytes)))
 	case c.MaxHolders > MaxHolders:
-		return fmt.Errorf("fleet: %w: %d holders, at most %d are possible", fielderror.ErrConfig, c.MaxHolders, MaxHolders)
+		return fmt.Errorf("%w: %d holders, at most %d are possible", fielderror.ErrConfig, c.MaxHolders, MaxHolders)
 	case len(c.Groups) > maxGroups:
-		return fmt.Errorf("fleet: %w: %d groups, at most %d are possible", fielderror.ErrConfig, len(c.Groups), maxGroups)
+		return fmt.Errorf("%w: %d groups, at most %d are possible", fielderror.ErrConfig, len(c.Groups), maxGroups)
 	}
 	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
 	c.MaxHolders = cmp.Or(c.MaxHolders, DefaultMaxHolders)
@@ -69,7 +69,7 @@ func (c *Config) check() error {
 	}
 	var err error
 	if c.described, err = makeRules(c, c.Groups, numbers); err != nil {
-		return fmt.Errorf("fleet: %w: %w", fielderror.ErrConfig, err)
+		return fmt.Errorf("%w: %w", fielderror.ErrConfig, err)
 	}
 	return nil
 }
@@ -89,14 +89,14 @@ const (
 
 // Errors of a Fleet.
 var (
-	ErrExists  = errors.New("fleet: there is such a holder")
-	ErrTooMany = errors.New("fleet: too many holders")
+	ErrExists  = errors.New("there is such a holder")
+	ErrTooMany = errors.New("too many holders")
 	// ErrFull refuses blocks: the memory bound, or that of entries of one holder, is reached.
-	ErrFull = errors.New("fleet: too many blocks")
+	ErrFull = errors.New("too many blocks")
 	// ErrGroup refuses blocks of a KV cache group that differs from what was described, or from what the holder has told.
-	ErrGroup = errors.New("fleet: a KV cache group other than before")
+	ErrGroup = errors.New("a KV cache group other than before")
 	// ErrHashLen refuses hashes of less than 8 bytes.
-	ErrHashLen = errors.New("fleet: hashes of less than 8 bytes")
+	ErrHashLen = errors.New("hashes of less than 8 bytes")
 	// ErrClosed is the error of a holder that was closed.
-	ErrClosed = errors.New("fleet: the holder is closed")
+	ErrClosed = errors.New("the holder is closed")
 )

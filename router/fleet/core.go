@@ -7,9 +7,9 @@ import (
 
 var (
 	// errNoMemory says that a change needs more memory than the bound leaves.
-	errNoMemory = errors.New("fleet: out of memory")
+	errNoMemory = errors.New("out of memory")
 	// errNoRoom says that a change adds an entry to a holder that has as many as it may.
-	errNoRoom = errors.New("fleet: out of room")
+	errNoRoom = errors.New("out of room")
 )
 
 // core has the blocks and who holds them. Fleet.mu guards it.

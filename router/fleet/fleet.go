@@ -104,6 +104,14 @@ func (f *Fleet) HasEngine(engine string) bool {
 	return at < len(f.holders) && f.holders[at].id.Engine == engine
 }
 
+// HasPredictions reports whether predicted blocks count for a holder.
+func (f *Fleet) HasPredictions() bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	oldest := f.oldest()
+	return slices.ContainsFunc(f.holders, func(h *Holder) bool { return h.predicted.count(oldest) > 0 })
+}
+
 // HolderStatus is the state of one holder.
 type HolderStatus struct {
 	ID

@@ -235,9 +235,9 @@ func (h *Holder) findOrAddTier(t *tierTable, group int, tier *events.Tier) (uint
 	case known && slices.Contains(h.groupTiers, number):
 		return number, nil
 	case len(h.groupTiers) == events.MaxGroupTiers: // as in a Follower: a removal may compare each with each
-		return 0, fmt.Errorf("fleet: %w: over %d of one holder", events.ErrTiers, events.MaxGroupTiers)
+		return 0, fmt.Errorf("%w: over %d of one holder", events.ErrTiers, events.MaxGroupTiers)
 	case t.isOverMedia(h.groupTiers, tier.Medium):
-		return 0, fmt.Errorf("fleet: %w: medium %.32q is one over %d of one holder",
+		return 0, fmt.Errorf("%w: medium %.32q is one over %d of one holder",
 			events.ErrTiers, tier.Medium, maxHolderMedia)
 	}
 	number, err := t.take(group, tier)

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrNotEmpty refuses to load into a fleet that has holders.
-var ErrNotEmpty = errors.New("fleet: the fleet has holders")
+var ErrNotEmpty = errors.New("the fleet has holders")
 
 // Load makes the holders of a snapshot with their blocks. They are stale until SetStale(false); Get returns them. It reads
 // the section that Snapshot.Write has written to its end. The fleet of the snapshot had the same BlockSize and FirstBytes.

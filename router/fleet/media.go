@@ -89,7 +89,7 @@ func (t *tierTable) findOrAddMedium(name string) (uint8, error) {
 	case medium > 0:
 		return uint8(medium), nil
 	case medium == 0:
-		return 0, fmt.Errorf("fleet: %w: a medium cannot be named %q", events.ErrTiers, Predicted)
+		return 0, fmt.Errorf("%w: a medium cannot be named %q", events.ErrTiers, Predicted)
 	}
 	used := [maxMedia + 1]bool{true}
 	for i := range t.uses {
@@ -99,7 +99,7 @@ func (t *tierTable) findOrAddMedium(name string) (uint8, error) {
 	}
 	switch medium = slices.Index(used[:], false); {
 	case medium < 0:
-		return 0, fmt.Errorf("fleet: %w: medium %.32q is one over %d", events.ErrTiers, name, maxMedia)
+		return 0, fmt.Errorf("%w: medium %.32q is one over %d", events.ErrTiers, name, maxMedia)
 	case medium == len(t.media):
 		t.media = append(t.media, name)
 	default:

@@ -112,6 +112,24 @@ func TestNumberOfMediumReusedDuringQuery(t *testing.T) {
 	}
 }
 
+// Tokens less those of the GPU are an upper bound of what must be copied there: the GPU may also have blocks after the first
+// that it lacks.
+func TestMediumAfterAHole(t *testing.T) {
+	all := randomHashes(newRand(1), 8)
+	f, holders := newTestFleet(t, Config{}, 1)
+	for _, part := range []struct {
+		medium      string
+		first, past int
+	}{{"GPU", 0, 4}, {"CPU", 4, 6}, {"GPU", 6, 8}} {
+		b := &events.Blocks{Tier: events.Tier{Medium: part.medium}, Hashes: slice(all, part.first, part.past), BlockSize: 16}
+		require.NoError(t, holders[0].Store(b, nil))
+	}
+	answer := lookupAround(t, f, all, coordinator.Hashes{}, func() {})
+	require.EqualValues(t, 128, answer[0].Tokens)
+	require.Contains(t, answer[0].Media, MediumPrefix{"GPU", 64})
+	require.NotContains(t, answer[0].Media, MediumPrefix{"CPU", 32}, "it lacks the first block")
+}
+
 // A holder that was stale when a query read its blocks may have lost them before: only what is predicted counts.
 func TestStaleDuringQuery(t *testing.T) {
 	all := randomHashes(newRand(1), 16)

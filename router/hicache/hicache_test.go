@@ -103,7 +103,7 @@ func TestProbePrompt(t *testing.T) {
 		hash := hex.EncodeToString(blob[i*32 : i*32+32])
 		keys["m_"+hash+"__k"], keys["m_"+hash+"__swa"] = true, i != pages-3
 	}
-	cfg := Config{URL: engine.URL, PageSize: 4, Store: keys, Timeout: time.Minute, Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{URLs: []string{engine.URL}, PageSize: 4, Store: keys, Timeout: time.Minute, Logger: slog.New(slog.DiscardHandler)}
 	p := newKnown(t, cfg)
 	hashes := coordinator.NewHashes(blob, 32)
 	for numTokens, want := range map[int64]int64{0: 0, 4: 0, 5: 4, 4 * pages: 4 * (pages - 3), 4*pages + 1: 4 * pages, 1 << 40: 4 * pages} {
@@ -126,7 +126,8 @@ func newKnown(t *testing.T, cfg Config) *Pool {
 	return p
 }
 
-// What an engine says that cannot be followed is the reason, until it says something else.
+// What an engine says that cannot be followed is the reason, until it says something else. While it says nothing, what it said
+// before counts.
 func TestUnknown(t *testing.T) {
 	var reply atomic.Pointer[string]
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -138,7 +139,8 @@ func TestUnknown(t *testing.T) {
 	}))
 	defer engine.Close()
 	reply.Store(new(string))
-	p := newPool(Config{URL: engine.URL, PageSize: 4, Store: store{}, Timeout: time.Minute, Logger: slog.New(slog.DiscardHandler)}, time.Millisecond)
+	noJSON := strings.Repeat(" ", maxReply) + layoutOf(kv)
+	p := newPool(Config{URLs: []string{engine.URL}, PageSize: 4, Store: store{}, Timeout: time.Minute, Logger: slog.New(slog.DiscardHandler)}, time.Millisecond)
 	defer p.Close()
 	for _, test := range []struct{ reply, why string }{
 		{``, `the engine answers "404 Not Found" to the question for its layout`},
@@ -152,17 +154,79 @@ func TestUnknown(t *testing.T) {
 		{layoutOf(``), `the engine's layout has 0 objects a page, want 1 to 64`},
 		{layoutOf(strings.Replace(kv, "__k", strings.Repeat("k", 511), 1)), `the engine's keys have 513 bytes beside the hash, at most 512 are possible`},
 		{layoutOf(kv), ``},
-		{strings.Repeat(" ", maxReply) + layoutOf(kv), `the engine's layout is no JSON of the known form`},
+		{noJSON, `the engine's layout is no JSON of the known form`},
 	} {
 		reply.Store(&test.reply)
 		storetest.Eventually(t, "the engine is asked again", func() bool { return p.known.Load().why == test.why })
 		_, err := p.ProbePrompt(t.Context(), 9, coordinator.NewHashes(make([]byte, 64), 32))
-		if test.why == "" {
+		if test.why == "" || test.reply == noJSON {
 			require.NoError(t, err)
 			continue
 		}
 		require.Equal(t, router.LoadableUnknown(test.why), err)
 	}
 	engine.Close()
-	storetest.Eventually(t, "the engine has gone", func() bool { return p.known.Load().why == "the engine that tells the layout cannot be reached" })
+	storetest.Eventually(t, "the engine has gone", func() bool { return p.known.Load().why == gone })
+	_, err := p.ProbePrompt(t.Context(), 9, coordinator.NewHashes(make([]byte, 64), 32))
+	require.NoError(t, err)
+}
+
+const gone = "the engine that tells the layout cannot be reached"
+
+// A layout counts for ten minutes while no engine answers. Of several engines the first that tells one counts, unless another
+// tells another one.
+func TestLayoutOfEngines(t *testing.T) {
+	tells := func(engine, reply string) answer {
+		l, err := parseLayout([]byte(reply), 4)
+		return answer{engine, l, err}
+	}
+	const another, disabled = `{"suffixes": ["__v"], "hit_policy": "all_pages"}`, `{"enabled": false, "reason": "starting"}`
+	silent := func(engine string) answer { return answer{engine, nil, withClass(errSilent, gone)} }
+	layout := tells("", layoutOf(kv)).layout
+	known := &knownLayout{layout: layout}
+	for _, test := range []struct {
+		what    string
+		last    *knownLayout
+		after   time.Duration
+		answers []answer
+		want    *layoutIs
+	}{
+		{"the first that answers", &knownLayout{}, 0, []answer{silent("a"), tells("b", layoutOf(kv)), silent("c")}, &layoutIs{kv, ""}},
+		{"they agree", &knownLayout{}, 0, []answer{tells("a", layoutOf(kv)), tells("b", layoutOf(kv))}, &layoutIs{kv, ""}},
+		{"one has none yet", known, 0, []answer{tells("a", disabled), tells("b", layoutOf(another))}, &layoutIs{another, ""}},
+		{"two differ", known, 0, []answer{tells("a:1", layoutOf(kv)), silent("b"), tells("c:2", layoutOf(another))},
+			&layoutIs{"", "engines tell different layouts: a:1 and c:2"}},
+		{"one cannot be used", known, 0, []answer{tells("a:1", layoutOf(kv)), tells("b:2", layoutOf(""))},
+			&layoutIs{"", "engines tell different layouts: a:1 and b:2 (the engine's layout has 0 objects a page, want 1 to 64)"}},
+		{"none can be used", known, 0, []answer{tells("a:1", layoutOf("")), tells("b:2", layoutOf(""))},
+			&layoutIs{"", "the engine's layout has 0 objects a page, want 1 to 64"}},
+		{"none answers for a while", known, keepLayout - 1, []answer{silent("a"), silent("b")}, &layoutIs{kv, gone}},
+		{"none answers for long", known, keepLayout, []answer{silent("a"), silent("b")}, &layoutIs{"", gone}},
+		{"none ever answered", &knownLayout{}, 0, []answer{silent("a")}, &layoutIs{"", gone}},
+		{"none has one", known, 0, []answer{silent("a"), tells("b", disabled)}, &layoutIs{"", `the engine tells no layout: "starting"`}},
+	} {
+		now := time.Time{}.Add(test.after)
+		got := test.last.next(test.answers, now)
+		require.Equal(t, test.want.why, got.why, test.what)
+		if test.want.pools == "" {
+			require.Nil(t, got.layout, test.what)
+			continue
+		}
+		require.Equal(t, tells("", layoutOf(test.want.pools)).layout, got.layout, test.what)
+		require.Equal(t, got.why == "", got.told.Equal(now), "%s: it was told now", test.what)
+	}
+}
+
+// layoutIs is what is known of a layout: its pools, or why it is not known, or may soon be.
+type layoutIs struct{ pools, why string }
+
+// Several engines are asked. One that is away does not matter.
+func TestSeveralEngines(t *testing.T) {
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, layoutOf(kv)) }))
+	defer engine.Close()
+	away := httptest.NewServer(nil)
+	away.Close()
+	newKnown(t, Config{
+		URLs: []string{away.URL, engine.URL, away.URL}, PageSize: 4, Store: store{}, Timeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
+	})
 }

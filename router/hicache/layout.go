@@ -46,11 +46,11 @@ func parseLayout(reply []byte, pageSize int) (*layout, error) {
 		} `json:"hicache_object_layout"`
 	}
 	if err := json.Unmarshal(reply, &r); err != nil {
-		return nil, errors.New("the engine's layout is no JSON of the known form")
+		return nil, withClass(errSilent, "the engine's layout is no JSON of the known form")
 	}
 	switch {
 	case !r.Enabled:
-		return nil, fmt.Errorf("the engine tells no layout: %.200q", r.Reason)
+		return nil, withClass(errDisabled, "the engine tells no layout: %.200q", r.Reason)
 	case r.Backend != "mooncake":
 		return nil, fmt.Errorf("the engine's store is %.40q, not mooncake", r.Backend)
 	case r.PageSize != pageSize:

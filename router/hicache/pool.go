@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,14 +23,19 @@ const (
 	askEvery   = 30 * time.Second
 	askTimeout = 5 * time.Second
 	maxReply   = 1 << 20 // bytes
+	// keepLayout is how long a layout counts while no engine answers: one that restarts takes minutes.
+	keepLayout = 10 * time.Minute
 	// maxProbes bounds the prompts that are asked about at a time. Each takes some 2 MiB at most.
 	maxProbes = 8
 )
 
+// MaxURLs bounds Config.URLs. All are asked at a time.
+const MaxURLs = 16
+
 // Config configures a Pool. All is required.
 type Config struct {
-	URL      string // of an engine's /get_hicache_l3_cache_layout, see CheckURL
-	PageSize int    // tokens
+	URLs     []string // of /get_hicache_l3_cache_layout of engines that share a store, see CheckURL
+	PageSize int      // tokens
 	Store    backend.Prober
 	Timeout  time.Duration // of asking the store about one prompt
 	Logger   *slog.Logger
@@ -46,10 +52,11 @@ type Pool struct {
 
 var _ router.Pool = (*Pool)(nil)
 
-// knownLayout is what the engine said last.
+// knownLayout is what the engines said last.
 type knownLayout struct {
-	*layout        // nil: unknown
-	why     string // it is unknown
+	*layout           // nil: unknown
+	why     string    // it is unknown, or may soon be
+	told    time.Time // when an engine told the layout
 }
 
 // client has no proxy: engines are near. It follows no redirect.
@@ -58,7 +65,7 @@ var client = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// CheckURL returns an error for what cannot be Config.URL. It does not repeat the text, which may have a password.
+// CheckURL returns an error for what cannot be one of Config.URLs. It does not repeat the text, which may have a password.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
@@ -67,7 +74,7 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// New returns the pool of cfg. It asks the engine for the layout in the background, now and every 30 s, until Close.
+// New returns the pool of cfg. It asks the engines for the layout in the background, now and every 30 s, until Close.
 func New(cfg Config) *Pool { return newPool(cfg, askEvery) }
 
 func newPool(cfg Config, every time.Duration) *Pool {
@@ -79,7 +86,7 @@ func newPool(cfg Config, every time.Duration) *Pool {
 	return p
 }
 
-// Close ends asking the engine, and waits for that. Probes are still answered.
+// Close ends asking the engines, and waits for that. Probes are still answered.
 func (p *Pool) Close() {
 	p.cancel()
 	<-p.ended
@@ -90,20 +97,22 @@ func (p *Pool) askLoop(ctx context.Context, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		next, err := p.ask(ctx)
+		answers := p.askAll(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		why := ""
-		if err != nil {
-			why = err.Error()
-		}
-		switch last := p.known.Swap(&knownLayout{next, why}); {
-		case last.why == why:
-		case err != nil:
-			p.cfg.Logger.Warn("what SGLang's store can load is not known", "engine", p.cfg.URL, "reason", why)
+		last := p.known.Load()
+		next := last.next(answers, time.Now())
+		p.known.Store(next)
+		switch {
+		case next.why == last.why:
+		case next.layout != nil && next.why != "":
+			p.cfg.Logger.Warn("no SGLang engine tells the keys of its store; the last ones are used for now",
+				"engines", p.cfg.URLs, "reason", next.why)
+		case next.why != "":
+			p.cfg.Logger.Warn("what SGLang's store can load is not known", "engines", p.cfg.URLs, "reason", next.why)
 		default:
-			p.cfg.Logger.Info("an SGLang engine has told the keys of its store", "engine", p.cfg.URL)
+			p.cfg.Logger.Info("an SGLang engine has told the keys of its store", "engines", p.cfg.URLs)
 		}
 		select {
 		case <-ticker.C:
@@ -113,25 +122,41 @@ func (p *Pool) askLoop(ctx context.Context, every time.Duration) {
 	}
 }
 
-// ask asks the engine once.
-func (p *Pool) ask(ctx context.Context) (*layout, error) {
+// askAll asks all engines once, at a time.
+func (p *Pool) askAll(ctx context.Context) []answer {
+	answers := make([]answer, len(p.cfg.URLs))
+	var asking sync.WaitGroup
+	for i, address := range p.cfg.URLs {
+		asking.Go(func() {
+			answers[i].layout, answers[i].err = p.ask(ctx, address)
+			if u, err := url.Parse(address); err == nil {
+				answers[i].engine = u.Host
+			}
+		})
+	}
+	asking.Wait()
+	return answers
+}
+
+// ask asks an engine once.
+func (p *Pool) ask(ctx context.Context, address string) (*layout, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.cfg.URL, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, errors.New("the engine cannot be asked for its layout")
+		return nil, withClass(errSilent, "the engine cannot be asked for its layout")
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, errors.New("the engine that tells the layout cannot be reached")
+		return nil, withClass(errSilent, "the engine that tells the layout cannot be reached")
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the engine answers %.40q to the question for its layout", resp.Status)
+		return nil, withClass(errSilent, "the engine answers %.40q to the question for its layout", resp.Status)
 	}
 	reply, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
 	if err != nil {
-		return nil, errors.New("the engine broke off when it told its layout")
+		return nil, withClass(errSilent, "the engine broke off when it told its layout")
 	}
 	return parseLayout(reply, p.cfg.PageSize)
 }

@@ -1,8 +1,8 @@
 package httpapi
 
 import (
-	"bytes"
 	"cmp"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/fleet"
@@ -43,7 +44,16 @@ func (c *call) query() error {
 	if err := c.cfg.Service.Query(c.ctx, &q, &a.Answer); err != nil {
 		return err
 	}
-	return a.write(&c.reply, q.Tenant)
+	return a.write(replyWriter{c}, q.Tenant)
+}
+
+// replyWriter appends to the reply of a request. It yields the processor before each piece: hints are megabytes.
+type replyWriter struct{ *call }
+
+// Write implements io.Writer.
+func (w replyWriter) Write(b []byte) (int, error) {
+	cpushare.Yield(w.ctx)
+	return w.reply.Write(b)
 }
 
 // holdHashes makes the request hold the hashes of its tokens, which are computed.
@@ -127,7 +137,7 @@ func (e *engineAnswer) add(m fleet.MediumPrefix) {
 }
 
 // write writes {tenant: {engine: {…}}, "loadable_tokens": …, "unsure": {engine: [reason, …]}, "kv_hints": {engine: {…}}}.
-func (a *answer) write(out *bytes.Buffer, tenant string) error {
+func (a *answer) write(out io.Writer, tenant string) error {
 	a.byEngine()
 	a.err = nil
 	a.encoder.Reset(out, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // media are what engines say

@@ -1,22 +1,24 @@
 package httpapi
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/hitline/hitline/internal/admission"
+	"github.com/hitline/hitline/internal/cpushare"
+	"github.com/hitline/hitline/router"
 )
 
-// Errors of a body: not JSON or cut off, or more than a request may have.
+// Errors of a body: not JSON or cut off, more than a request may have, or a name that no field has.
 var (
 	errSyntax = errors.New("not JSON")
 	errMany   = errors.New("too many for one request")
+	errName   = fmt.Errorf("%w: a name, or white space, of more than %d bytes; GET /openapi.yaml describes the fields", router.ErrField, maxPiece)
 )
 
 // Errors of the value of a field.
@@ -27,78 +29,140 @@ var (
 	// errTokens is errOther for a name that is easily taken for that of token_ids.
 	errTokens = errors.New("is not known here; give the prompt's as token_ids")
 	errLong   = fmt.Errorf("has more than %d bytes; give a shorter text", maxText)
+	errPiece  = fmt.Errorf("has more than %d bytes in one text or number; give a shorter one", maxPiece)
 )
 
 const (
 	// maxText bounds one text in bytes. Names have 256, so it is for salts.
 	maxText = 4096
-	// maxNames bounds the colons of a body, which are those behind names and in its texts. The decoder keeps all names of an
-	// object, and takes many times their length for that.
-	maxNames = 8 * maxText
-	// minText is the memory for the text of a body at first. It doubles.
-	minText = 4 << 10
+	// maxPiece bounds what the decoder keeps at a time, in bytes: a name, a text or a number with the white space before it.
+	// An escape takes six bytes for one.
+	maxPiece = 8 * maxText
+	// maxTexts bounds the bytes of all texts of a body, and of what the decoder keeps.
+	maxTexts = 16 * maxPiece
+	// readSize bounds how many bytes are decoded before other requests get the processor: some 0.1 ms.
+	readSize = 4 << 10
 	// maxKept bounds the bytes of lists that are kept for the next request. It is half of what a small one holds: it gets
 	// none of a large one's.
 	maxKept = admission.SmallBytes / 2
 )
 
-// readText reads a body whose request holds the memory for it as it arrives. It fails with a refusal, or as the body does.
-func (c *call) readText(body io.Reader) ([]byte, error) {
-	text := make([]byte, 0, minText)
-	for {
-		if len(text) == cap(text) {
-			size := min(2*cap(text), maxBody+1) // 1 for the end
-			if announced := int(c.http.ContentLength) + 1; announced > len(text) {
-				size = min(size, announced)
-			}
-			if err := c.lease.hold(int64(size)); err != nil {
-				return nil, err
-			}
-			text = append(make([]byte, 0, size), text...) // not a byte more than is held
-		}
-		n, err := body.Read(text[len(text):cap(text)])
-		text = text[:len(text)+n]
-		switch {
-		case errors.Is(err, io.EOF):
-			return text, nil
-		case err != nil: // chunks are wrong, or the end is missing
-			return nil, fmt.Errorf("%w: %w", errSyntax, err)
-		}
-	}
+// bodyReader is a body, as its decoder reads it: in small pieces, with the processor yielded before each. It is reused.
+type bodyReader struct {
+	io.Reader
+	call    *call
+	decoder jsontext.Decoder
+	read    int64 // bytes
+	err     error // why the body is not read on; nil at its end, too
 }
 
-// decode reads a body, an object, into the struct that to points to. Fields that the struct lacks are refused. It returns
-// the bytes that the text takes. It fails with errSyntax, errMany, router.ErrField, or as readText does.
-func (c *call) decode(body io.Reader, to any) (textBytes int64, err error) {
-	text, err := c.readText(body)
-	if err != nil {
-		return 0, err
-	}
-	if bytes.Count(text, []byte(":")) > maxNames {
-		return 0, fmt.Errorf("%w: more than %d names", errMany, maxNames)
-	}
-	if err := json.Unmarshal(text, to, json.RejectUnknownMembers(true)); err != nil {
-		return 0, bodyError(err)
-	}
-	return int64(cap(text)), nil
+// reset makes b read the body of another request.
+func (b *bodyReader) reset(body io.Reader, c *call) {
+	b.Reader, b.call, b.read, b.err = body, c, 0, nil
+	b.decoder.Reset(b)
 }
 
-// bodyError returns the error of a body for one of package json, without the Go types that it names.
-func bodyError(err error) error {
-	semantic, ok := errors.AsType[*json.SemanticError](err)
-	if !ok {
+// Read implements io.Reader. What it returns as an error is errPiece, a refusal, or an error of the body.
+func (b *bodyReader) Read(p []byte) (n int, err error) {
+	p = p[:min(len(p), readSize)]
+	cpushare.Yield(b.call.http.Context())
+	switch unread := b.read - b.decoder.InputOffset(); {
+	case unread > maxPiece:
+		err = errPiece
+	case b.read < maxTexts:
+		err = b.call.lease.exchange(0, int64(len(p)))
+	}
+	if err == nil {
+		n, err = b.Reader.Read(p)
+	}
+	b.read += int64(n)
+	if err != io.EOF { //nolint:errorlint // what a reader returns at its end
+		b.err = err
+	}
+	return n, err
+}
+
+// decode reads a body, an object, into the struct that to points to. Fields that the struct lacks are refused. It fails
+// with errSyntax, errMany, router.ErrField, a refusal, or as the body does.
+func (c *call) decode(body io.Reader, to any) error {
+	in := c.prompt.body
+	in.reset(body, c)
+	err := json.UnmarshalDecode(&in.decoder, to, json.RejectUnknownMembers(true))
+	if err == nil {
+		err = in.checkEnd()
+	}
+	if err == nil {
+		return nil
+	}
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		return refused
+	}
+	if in.err == nil || errors.Is(in.err, errPiece) { // many clients read no reply before they have sent all
+		c.lease.release()
+		_, _ = io.Copy(io.Discard, body) // what is wrong is known
+	}
+	return in.errorOf(err)
+}
+
+// checkEnd returns an error if anything follows the object.
+func (b *bodyReader) checkEnd() error {
+	switch _, err := b.decoder.ReadToken(); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return err
+	}
+	return errors.New("something follows the object")
+}
+
+// errorOf returns the error of a body for one of the decoder, without the Go types that it names.
+func (b *bodyReader) errorOf(err error) error {
+	semantic, isSemantic := errors.AsType[*json.SemanticError](err)
+	switch {
+	case errors.Is(b.err, errPiece):
+		return b.pieceError()
+	case b.err != nil: // chunks are wrong, or the end is missing
+		return fmt.Errorf("%w: %w", errSyntax, b.err)
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%w: the body is empty", errSyntax)
+	case !isSemantic:
 		return fmt.Errorf("%w: %w", errSyntax, err)
 	}
-	field, reason := strings.TrimPrefix(string(semantic.JSONPointer), "/"), semantic.Err
+	return valueError(fieldOf(semantic.JSONPointer), semantic.Err)
+}
+
+// pieceError returns the error of a name, a text or a number that is too long.
+func (b *bodyReader) pieceError() error {
+	_, fields := b.decoder.StackIndex(min(b.decoder.StackDepth(), 1))
+	if isName := fields%2 == 0; isName && b.decoder.StackDepth() <= 1 {
+		return errName
+	}
+	return wrongField(fieldOf(b.decoder.StackPointer()), "%w", errPiece)
+}
+
+// fieldOf returns the name of the field that a value is in, "" for the whole body.
+func fieldOf(value jsontext.Pointer) string {
+	for name := range value.Tokens() {
+		return name
+	}
+	return ""
+}
+
+// valueError returns the error of a field for the decoder's reason, nil if its value has another type.
+func valueError(field string, reason error) error {
 	switch {
-	case errors.Is(reason, json.ErrUnknownName) && field == "tokens":
-		reason = errTokens
 	case errors.Is(reason, json.ErrUnknownName):
 		reason = errOther
+		if field == "tokens" {
+			reason = errTokens
+		}
+		return wrongField(fmt.Sprintf("%.40q", field), "%w", reason)
 	case field == "":
 		return fmt.Errorf("%w: the body must be an object", errSyntax)
 	case errors.Is(reason, errMany):
 		return fmt.Errorf("%w: %s", errMany, field)
+	case errors.Is(reason, errOther): // whichever element
+		reason = errOther
 	case reason == nil || errors.Is(reason, strconv.ErrSyntax) || errors.Is(reason, strconv.ErrRange):
 		reason = errType
 	}

@@ -18,7 +18,7 @@ import (
 
 // newCall returns a call whose body may be read.
 func newCall() *call {
-	return &call{prompt: new(prompt), http: &http.Request{ContentLength: -1}, lease: lease{memory: newMemory(1 << 40)}}
+	return &call{prompt: prompts.Get().(*prompt), http: &http.Request{ContentLength: -1}, lease: lease{memory: newMemory(1 << 40)}}
 }
 
 // readBody reads the body of a request about a prompt.
@@ -48,7 +48,7 @@ func TestBodiesRefused(t *testing.T) {
 			`{"seq_hashes":["00112233445566"]}`, `{"seq_hashes":["001122334455667"]}`, `{"seq_hashes":["` + strings.Repeat("00", 65) + `"]}`,
 			`{"seq_hashes":["0x11223344556677"]}`, `{"seq_hashes":["0011223344556677,"]}`, `{"seq_hashes":[1,"00112233445566778899"]}`,
 		},
-		errMany: {`{"token_ids":[` + many(maxTokens, "1") + `]}`, `{"seq_hashes":[` + many(maxHashes, "1") + `]}`, `{"model":{` + many(maxNames, `"a":0`) + `}}`},
+		errMany: {`{"token_ids":[` + many(maxTokens, "1") + `]}`, `{"seq_hashes":[` + many(maxHashes, "1") + `]}`},
 	} {
 		for _, body := range bodies {
 			_, err := readBody(strings.NewReader(body))
@@ -63,28 +63,41 @@ func TestBodiesRefused(t *testing.T) {
 	require.EqualError(t, err, "router: bad field: seq_hashes: element 1 is no hash; give a whole number of 64 bits, or hex of 8 to 64 bytes")
 }
 
-// A request holds the memory for what arrives of its text, and for its lists.
+// A request holds the memory for its lists as they arrive. What is never used of a body is not held, however long it is.
 func TestBodyMemory(t *testing.T) {
 	body := `{"token_ids":[1` + strings.Repeat(",1", 500_000) + `]}`
 	c := newCall()
 	require.NoError(t, c.readPrompt(strings.NewReader(body)))
-	require.GreaterOrEqual(t, c.lease.memory.admission.Held(), int64(len(body)+idBytes*500_001))
-	c.lease.release()
+	require.GreaterOrEqual(t, c.lease.memory.admission.Held(), int64(idBytes*500_001))
+	c = newCall()
+	require.NoError(t, c.readPrompt(strings.NewReader(`{"extra_keys":[`+strings.Repeat("null,", 1<<20)+`null],"token_ids":[7]}`)))
+	require.Less(t, c.lease.memory.admission.Held(), int64(2*maxTexts))
+	c = newCall()
 	c.lease.memory = newMemory(1 << 20)
 	arrived := &countingReader{Reader: strings.NewReader(body)}
-	_, isRefused := c.readPrompt(arrived).(*refusal)
+	refused, isRefused := c.readPrompt(arrived).(*refusal)
 	require.True(t, isRefused)
+	require.Equal(t, http.StatusRequestEntityTooLarge, refused.status, "it will never fit")
+	require.Contains(t, refused.Message, "limits.max_memory")
 	require.Less(t, arrived.n, len(body))
+}
+
+// No more than readSize bytes of a body are decoded at a time, also after a long text.
+func TestDecodedPieces(t *testing.T) {
+	body := &countingReader{Reader: strings.NewReader(`{"cache_salt":"` + strings.Repeat(`\u0041`, maxText) + `","token_ids":[` + strings.Repeat("7,", 100_000) + "7]}")}
+	require.NoError(t, newCall().readPrompt(body))
+	require.LessOrEqual(t, body.longest, readSize)
 }
 
 type countingReader struct {
 	io.Reader
-	n int
+	n, longest int // bytes, in all and in one call
 }
 
 func (r *countingReader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
 	r.n += n
+	r.longest = max(r.longest, n)
 	return n, err
 }
 

@@ -150,9 +150,6 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 		return op.answer(c)
 	}
 	c.lease.key = cpushare.KeyOfRequest(c.http, c.access.Name)
-	if err := h.memory.check(c.http.ContentLength); err != nil {
-		return err // before it holds anything, so that it is not told to try again
-	}
 	if err := c.lease.hold(1); err != nil {
 		return err
 	}
@@ -190,7 +187,9 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 	if op == nil {
 		return refuse(http.StatusNotFound, "no_path", "there is no such path; GET /openapi.yaml describes those that there are")
 	}
-	if r.Method != op.method && (r.Method != http.MethodHead || op.method != http.MethodGet) { // net/http drops the body of HEAD
+	// net/http drops the body of HEAD. A dump is not copied for that.
+	isHead := r.Method == http.MethodHead && op.method == http.MethodGet && op.answer != nil
+	if r.Method != op.method && !isHead {
 		w.Header().Set("Allow", op.method)
 		return refuse(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes %s", op.path, op.method)
 	}

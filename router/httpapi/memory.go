@@ -8,8 +8,8 @@ import (
 	"github.com/hitline/hitline/internal/cpushare"
 )
 
-// memory bounds what requests hold: their bodies, as they arrive, the hashes of their tokens, and their replies until they are
-// sent. A peer or credential takes no more of it than it leaves to others. Safe for concurrent use.
+// memory bounds what requests hold: what is decoded of their bodies, as they arrive, the hashes of their tokens, and their
+// replies until they are sent. A peer or credential takes no more of it than it leaves to others. Safe for concurrent use.
 type memory struct {
 	admission *admission.Admission
 
@@ -18,7 +18,7 @@ type memory struct {
 }
 
 // DefaultMaxMemory is how many bytes requests may hold by default. One of them may hold three eighths of it: enough for
-// maxBody and the lists in it.
+// the lists of the largest body, while they grow.
 const DefaultMaxMemory = 80 << 20
 
 func newMemory(maxBytes int64) *memory {
@@ -30,6 +30,16 @@ type lease struct {
 	memory       *memory
 	key          cpushare.Key
 	small, large int64 // bytes: the first admission.SmallBytes of a request are small
+	used         int64 // of these, by what is decoded of the body
+}
+
+// exchange makes the request hold bytes of the body in place of others, which are dropped then. It fails as hold does.
+func (l *lease) exchange(before, after int64) error {
+	if err := l.hold(l.used + after); err != nil {
+		return err
+	}
+	l.used += after - before
+	return nil
 }
 
 // hold makes the request hold n bytes, which it grows to in steps and does not shrink from. It returns a refusal if that

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -30,6 +29,7 @@ const (
 
 // prompt is the body of a request about a prompt.
 type prompt struct {
+	body *bodyReader // that reads it; nil after null
 	modelNames
 	foreign
 	Model     string `json:"model"`
@@ -68,29 +68,39 @@ func (m *modelNames) or(model string) (string, error) {
 
 // foreign are fields of other indexers that would change the answer. Without a value they are accepted.
 type foreign struct {
-	LoRAID    jsontext.Value `json:"lora_id"`
-	Salt      jsontext.Value `json:"additionalsalt"`
-	Salt2     jsontext.Value `json:"additional_salt"`
-	ExtraKeys jsontext.Value `json:"extra_keys"`
-	MMHashes  jsontext.Value `json:"mm_hashes"`
-	MMInfos   jsontext.Value `json:"block_mm_infos"`
+	LoRAID    noValue `json:"lora_id"`
+	Salt      noValue `json:"additionalsalt"`
+	Salt2     noValue `json:"additional_salt"`
+	ExtraKeys noValue `json:"extra_keys"`
+	MMHashes  noValue `json:"mm_hashes"`
+	MMInfos   noValue `json:"block_mm_infos"`
 }
 
-// check refuses a foreign field that has a value: neither null, an empty text nor a list of nulls. Engines number adapters
-// from 1 on, so a lora_id of 0 is none.
-func (f *foreign) check() error {
-	for name, value := range map[string]jsontext.Value{
-		"lora_id": f.LoRAID, "additionalsalt": f.Salt, "additional_salt": f.Salt2, "extra_keys": f.ExtraKeys,
-		"mm_hashes": f.MMHashes, "block_mm_infos": f.MMInfos,
-	} {
-		isNull := string(value) == `""` || name == "lora_id" && string(value) == "0"
-		elements := bytes.TrimSuffix(bytes.TrimPrefix(value, []byte("[")), []byte("]"))
-		rest := bytes.Trim(bytes.ReplaceAll(elements, []byte("null"), nil), ", \t\r\n")
-		if !isNull && len(rest) > 0 {
-			return wrongField(name, "%w", errOther)
-		}
+// noValue is null, an empty text or a list of nulls.
+type noValue struct{}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. Engines number adapters from 1 on, so a lora_id of 0 is none.
+func (noValue) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	kind := in.PeekKind()
+	if kind == '[' {
+		return readList(in, math.MaxInt, func(element []byte) error {
+			if string(element) != "null" {
+				return errOther
+			}
+			return nil
+		})
 	}
-	return nil
+	if kind == '{' {
+		return errOther
+	}
+	value, err := in.ReadValue()
+	if err != nil {
+		return err
+	}
+	if text := string(value); text == "null" || text == `""` || text == "0" && in.StackPointer() == "/lora_id" {
+		return nil
+	}
+	return errOther
 }
 
 // Errors of an element of a list.
@@ -99,75 +109,113 @@ var (
 	errHash = fmt.Errorf("is no hash; give a whole number of 64 bits, or hex of %d to %d bytes", shortHashLen, netproto.MaxHashLen)
 )
 
-// elementsOf returns what is in a list of numbers and texts without commas, and how many elements that are. null is an
-// empty list. At most limit are possible.
-func elementsOf(list []byte, limit int) (inside []byte, n int, err error) {
-	inside, isList := bytes.CutPrefix(list, []byte("["))
-	switch {
-	case string(list) == "null":
-		return nil, 0, nil
-	case !isList:
-		return nil, 0, errType
+// readList calls add with each element of a list as it is written, nil for a list or an object. null is an empty list. It
+// fails with errType, with errMany beyond limit elements, as add or as in does.
+func readList(in *jsontext.Decoder, limit int, add func(element []byte) error) error {
+	kind := in.PeekKind()
+	if kind != '[' && kind != 'n' && kind != jsontext.KindInvalid { // for which ReadToken has the error
+		return errType
 	}
-	if inside = bytes.TrimSpace(bytes.TrimSuffix(inside, []byte("]"))); len(inside) == 0 {
-		return nil, 0, nil
+	if _, err := in.ReadToken(); err != nil || kind == 'n' {
+		return err
 	}
-	if n = 1 + bytes.Count(inside, []byte(",")); n > limit {
-		return nil, 0, errMany
+	for i := 0; ; i++ {
+		var element []byte
+		var err error
+		switch in.PeekKind() {
+		case ']':
+			_, err = in.ReadToken()
+			return err
+		case '[', '{':
+		default:
+			if element, err = in.ReadValue(); err != nil {
+				return err
+			}
+		}
+		if i == limit {
+			return errMany
+		}
+		if err := add(element); err != nil {
+			return fmt.Errorf("element %d %w", i, err)
+		}
 	}
-	return inside, n, nil
+}
+
+// minList is how many bytes of a list are allocated at first.
+const minList = 4 << 10
+
+// grow returns a list with room for n more elements of so many bytes each, which the request holds. The list never has more
+// than limit elements.
+func grow[E any](l *lease, list []E, n, limit, elementBytes int) ([]E, error) {
+	if cap(list)-len(list) >= n {
+		return list, nil
+	}
+	size := min(max(2*cap(list), minList/elementBytes), limit)
+	if err := l.exchange(int64(cap(list)*elementBytes), int64(size*elementBytes)); err != nil {
+		return list, err
+	}
+	return append(make([]E, 0, size), list...), nil
 }
 
 // tokenIDs are the token ids of a prompt. Their memory is reused.
 type tokenIDs struct {
-	set bool
-	ids []int64
+	lease *lease
+	set   bool
+	ids   []int64
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
-func (t *tokenIDs) UnmarshalJSON(list []byte) error {
-	inside, n, err := elementsOf(list, maxTokens)
-	t.set, t.ids = string(list) != "null", slices.Grow(t.ids[:0], max(n, 1)) // not nil
-	for i := range n {
-		var element []byte
-		element, inside, _ = bytes.Cut(inside, []byte(","))
-		id, err := strconv.ParseInt(string(bytes.TrimSpace(element)), 10, 64)
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (t *tokenIDs) UnmarshalJSONFrom(in *jsontext.Decoder) (err error) {
+	t.set = in.PeekKind() != 'n'
+	if t.ids, err = grow(t.lease, t.ids[:0], 1, maxTokens, idBytes); err != nil { // not nil
+		return err
+	}
+	return readList(in, maxTokens, func(element []byte) error {
+		id, err := strconv.ParseInt(string(element), 10, 64)
 		if err != nil {
-			return fmt.Errorf("element %d %w", i, errID)
+			return errID
+		}
+		if t.ids, err = grow(t.lease, t.ids, 1, maxTokens, idBytes); err != nil {
+			return err
 		}
 		t.ids = append(t.ids, id)
-	}
-	return err
+		return nil
+	})
 }
 
 // hashes are those of a prompt: numbers of 64 bits, with a sign or without, or digests in hex, all of one length. Their
 // memory is reused.
 type hashes struct {
+	lease   *lease
 	set     bool
 	bytes   []byte // joined
 	hashLen int    // of each; 0: there is none
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
-func (h *hashes) UnmarshalJSON(list []byte) error {
-	inside, n, err := elementsOf(list, maxHashes)
-	h.set, h.bytes, h.hashLen = string(list) != "null", h.bytes[:0], 0
-	for i := range n {
-		var element []byte
-		element, inside, _ = bytes.Cut(inside, []byte(","))
-		from := len(h.bytes)
-		if h.bytes, err = appendHash(h.bytes, bytes.TrimSpace(element)); err != nil {
-			return fmt.Errorf("element %d %w", i, errHash)
-		}
-		length := len(h.bytes) - from
-		if i == 0 {
-			h.hashLen, h.bytes = length, slices.Grow(h.bytes, (n-1)*length)
-		}
-		if length != h.hashLen {
-			return fmt.Errorf("element %d has %d bytes, and those before it %d; give hashes of one length", i, length, h.hashLen)
-		}
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (h *hashes) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	h.set, h.bytes, h.hashLen = in.PeekKind() != 'n', h.bytes[:0], 0
+	return readList(in, maxHashes, h.add)
+}
+
+// add adds one hash, a number or a text in JSON.
+func (h *hashes) add(element []byte) (err error) {
+	const room = netproto.MaxHashLen // for one of any length
+	if h.bytes, err = grow(h.lease, h.bytes, room, maxHashes*h.hashLen+room, 1); err != nil {
+		return err
 	}
-	return err
+	from := len(h.bytes)
+	if h.bytes, err = appendHash(h.bytes, element); err != nil {
+		return errHash
+	}
+	length := len(h.bytes) - from
+	if from == 0 {
+		h.hashLen = length
+	}
+	if length != h.hashLen {
+		return fmt.Errorf("has %d bytes, and those before it %d; give hashes of one length", length, h.hashLen)
+	}
+	return nil
 }
 
 // shortHashLen is the length of a hash that is a number, in bytes.
@@ -191,7 +239,7 @@ func appendHash(hashes, element []byte) ([]byte, error) {
 }
 
 // prompts are those that are not used.
-var prompts = sync.Pool{New: func() any { return new(prompt) }}
+var prompts = sync.Pool{New: func() any { return &prompt{body: &bodyReader{}} }}
 
 // size returns the bytes of the lists.
 func (p *prompt) size() int64 {
@@ -201,31 +249,32 @@ func (p *prompt) size() int64 {
 // idBytes is the size of a token id in bytes.
 const idBytes = 8
 
-// release drops what was read. It keeps the memory of short lists: a request holds all that its prompt has, also if it
-// needs less.
+// release gives the prompt back, with the memory of its lists, if it is small: a request holds all that its prompt has, also
+// if it needs less.
 func (p *prompt) release() {
-	kept := prompt{}
-	if p.size() <= maxKept {
-		kept.TokenIDs.ids, kept.SeqHashes.bytes, kept.BlockHash.bytes = p.TokenIDs.ids[:0], p.SeqHashes.bytes[:0], p.BlockHash.bytes[:0]
+	if p.body == nil || max(p.body.read, p.size()) > maxKept {
+		return
 	}
-	*p = kept
+	p.body.Reader, p.body.call = nil, nil
+	*p = prompt{
+		body: p.body, TokenIDs: tokenIDs{ids: p.TokenIDs.ids[:0]}, SeqHashes: hashes{bytes: p.SeqHashes.bytes[:0]},
+		BlockHash: hashes{bytes: p.BlockHash.bytes[:0]},
+	}
 	prompts.Put(p)
 }
 
-// readPrompt reads the body of a request about a prompt. Until the text is dropped the request holds it and the lists.
-func (c *call) readPrompt(body io.Reader) error {
+// readPrompt reads the body of a request about a prompt, which holds the lists as they arrive.
+func (c *call) readPrompt(body io.Reader) (err error) {
 	p := c.prompt
-	textBytes, err := c.decode(body, p)
-	if err != nil {
-		return err
-	}
-	if err := c.lease.hold(textBytes + p.size()); err != nil {
+	p.TokenIDs.lease, p.SeqHashes.lease, p.BlockHash.lease = &c.lease, &c.lease, &c.lease
+	c.lease.used = p.size()
+	if err := c.decode(body, p); err != nil {
 		return err
 	}
 	if p.Model, err = p.or(p.Model); err != nil {
 		return err
 	}
-	if err := cmp.Or(p.foreign.check(), p.checkTexts()); err != nil {
+	if err := p.checkTexts(); err != nil {
 		return err
 	}
 	hashes := p.SeqHashes.set || p.BlockHash.set
@@ -238,6 +287,8 @@ func (c *call) readPrompt(body io.Reader) error {
 		return wrongField("token_ids", "is there with hashes; give one of them")
 	case !p.TokenIDs.set && !hashes:
 		return wrongField("token_ids", "is missing, and so is seq_hashes; give one of them")
+	case p.TokenIDs.set && len(p.TokenIDs.ids) == 0: // a mistake of the router, which would look like a cold cache for ever
+		return wrongField("token_ids", "is empty; give those of the whole prompt, or seq_hashes, which are none for less than a block")
 	case p.LoRAPath != "" && p.LoRAName == "": // the hashes would be those of the base model
 		return wrongField("lora_name", "is missing, and lora_path is there; give both")
 	}

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"slices"
+	"log/slog"
 	"time"
 
 	"github.com/hitline/hitline/router"
@@ -31,16 +31,12 @@ type statusReply struct {
 }
 
 // readRegistration reads the body of /register and /unregister.
-func (c *call) readRegistration(body io.Reader) error {
+func (c *call) readRegistration(body io.Reader) (err error) {
 	r := &c.registration
-	_, err := c.decode(body, r)
-	if err != nil {
+	if err := c.decode(body, r); err != nil {
 		return err
 	}
 	if r.Model, err = r.or(r.Model); err != nil {
-		return err
-	}
-	if err := r.foreign.check(); err != nil {
 		return err
 	}
 	r.Tenant = cmp.Or(r.Tenant, router.DefaultTenant)
@@ -55,13 +51,17 @@ func (c *call) register() error {
 	src := c.registration.Source
 	log := c.log.With("model", src.Model, "tenant", src.Tenant, "engine", src.Engine, "rank", src.Rank, "endpoint", src.Endpoint, "replay", src.Replay,
 		"peer", c.http.RemoteAddr)
+	level := slog.LevelInfo
+	if c.cfg.Service.Follows(src) { // some register again and again
+		level = slog.LevelDebug
+	}
 	if err := c.cfg.Service.Register(src); err != nil {
 		if suppressed, ok := c.refusals.Admit(time.Now()); ok {
 			log.Warn("source not registered", "error", messageOf(err), "suppressed", suppressed)
 		}
 		return err
 	}
-	log.Info("source registered")
+	log.Log(c.ctx, level, "source registered")
 	return c.json(statusReply{Status: "registered successfully", Engine: src.Engine})
 }
 
@@ -70,7 +70,7 @@ func (c *call) unregister() error {
 	src := &c.registration.Source
 	ranks := []int{src.Rank}
 	if c.registration.Rank == nil {
-		if registered := c.ranksOf(src); len(registered) > 0 {
+		if registered := c.cfg.Service.RegisteredRanks(src.ModelKey(), src.Engine); len(registered) > 0 {
 			ranks = registered // otherwise the error of rank 0 says what is wrong
 		}
 	}
@@ -83,15 +83,4 @@ func (c *call) unregister() error {
 		reply.Removed = append(reply.Removed, fmt.Sprintf("%s|%s|%d", src.Engine, src.Tenant, rank))
 	}
 	return c.json(reply)
-}
-
-// ranksOf returns the ranks of an engine that were registered.
-func (c *call) ranksOf(src *router.Source) (ranks []int) {
-	for _, s := range c.cfg.Service.Status() {
-		if s.Registered && s.Model == src.Model && s.Tenant == src.Tenant && s.Engine == src.Engine {
-			ranks = append(ranks, s.Rank)
-		}
-	}
-	slices.Sort(ranks)
-	return ranks
 }

@@ -23,13 +23,13 @@ func TestCollector(t *testing.T) {
 		Models: func() []router.ModelStatus {
 			return []router.ModelStatus{{
 				ModelKey: router.ModelKey{Tenant: "t", Name: "m"}, Stats: fleet.Stats{Holders: 3, Blocks: 4, Entries: 5, Sets: 6, Bytes: 7, MaxBytes: 8},
-				Holders: []fleet.HolderStatus{{Stale: true}, {}, {}},
+				Holders: []fleet.HolderStatus{{Stale: true}, {}, {}}, HashesDiffer: true,
 			}}
 		},
 		Sources: func() []router.SourceStatus {
 			return []router.SourceStatus{{Model: "m", Tenant: "t", Engine: "e", Rank: 4, Hashes: router.HashesDiffer, Status: events.Status{
 				Name: "s", Endpoint: "tcp://a:1", State: events.StateLive, Stale: true, Blocks: 2, Batches: 3, Stored: 4, Removed: 5, Cleared: 6, Unheld: 7,
-				Unknown: 8, Gaps: 9, Lost: 10, Replays: 11, Restarts: 12, Connects: 13, Errors: 14, Dropped: 15, LastEvent: time.UnixMilli(1500),
+				Unknown: 8, Gaps: 9, Lost: 10, Replays: 11, Checks: 16, Restarts: 12, Connects: 13, Errors: 14, Dropped: 15, LastEvent: time.UnixMilli(1500),
 			}}, {Status: events.Status{Name: "new", Complete: true}}}
 		},
 	}
@@ -50,11 +50,13 @@ func TestCollector(t *testing.T) {
 const want = `blocks{model="m",tenant="t"} 4
 bytes{model="m",tenant="t"} 7
 entries{model="m",tenant="t"} 5
+hashes_differ{model="m",tenant="t"} 1
 holders{model="m",tenant="t"} 3
 max_bytes{model="m",tenant="t"} 8
 sets{model="m",tenant="t"} 6
 source_batches_total{source="s"} 3
 source_blocks{source="s"} 2
+source_checks_total{source="s"} 16
 source_cleared_total{source="s"} 6
 source_complete{source="s"} 0
 source_connects_total{source="s"} 13

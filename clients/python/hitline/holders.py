@@ -185,6 +185,10 @@ class HoldersClient:
         except (socket.timeout, TimeoutError):
             self._drop()
             raise RequestTimeout(f"{self.address}: no answer within {self._timeout} s") from None
+        except (http.client.BadStatusLine, BrokenPipeError, ConnectionResetError) as error:  # of a new connection
+            self._drop()
+            what = "the server does not speak HTTP; give the address of router.listen, with https:// if it has TLS"
+            raise ConnectionFailed(f"{self.address}: {what}") from error
         except (OSError, http.client.HTTPException) as error:
             self._drop()
             raise ConnectionFailed(f"{self.address}: {printable(str(error))}") from error

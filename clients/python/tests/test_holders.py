@@ -41,6 +41,9 @@ BAD_COUNT = '{"default": {"e": {"longest_matched": %s, "GPU": %s, "DP": {"%s": %
 NOBODY = '{"default": {}}'
 
 
+NO_HTTP = "the server does not speak HTTP; give the address of router.listen, with https:// if it has TLS"
+
+
 class Script(BaseHTTPRequestHandler):
     """Answers with status and reply, and keeps what was asked."""
 
@@ -237,6 +240,9 @@ class Scripted(unittest.TestCase):
         address = unused_address(self).replace("tcp", "http")
         with HoldersClient(address) as client, self.assertRaisesRegex(ConnectionFailed, address):
             client.holders([])
+        with raw_server(b"220 ready\r\n") as address, HoldersClient(address) as client:  # another kind of server
+            with self.assertRaisesRegex(ConnectionFailed, f"{address}: {NO_HTTP}"):
+                client.holders([])
         with scripted(hang_up=True) as (script, address), HoldersClient(address) as client:
             for _ in range(3):  # each time on another connection
                 self.assertEqual(client.holders([]).holders, ())
@@ -343,6 +349,9 @@ class AgainstTheServer(unittest.TestCase):
                 client.holders(blocks, model="x")
             with self.assertRaisesRegex(RefusedError, "bad_field"):
                 client.holders([b"a", b"b"])
+        with HoldersClient(server.address.replace("tcp", "http")) as client:  # that of lookups
+            with self.assertRaisesRegex(ConnectionFailed, NO_HTTP):
+                client.holders(blocks)
 
     @needs_certs
     def test_token_over_tls(self) -> None:

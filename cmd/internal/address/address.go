@@ -30,21 +30,12 @@ func (a Address) Socket() Address {
 // ForClient returns the address that a client connects to: text, with the port of a server that was given none. It
 // refuses what is not tcp://host, host or tls://host with or without a port other than 0, or ipc://.
 func ForClient(text, port string) (string, error) {
-	network, rest, err := api.SplitAddress(text)
-	if err == nil && network != "unix" && hasNoPort(rest) {
-		text += ":" + port
-	}
+	text = api.AddPort(text, port)
 	a, err := Parse(text)
 	if err == nil && a.Path == "" && a.Port == 0 {
 		return "", fmt.Errorf("%q has port 0; give the port of the server, 1 to 65535", text)
 	}
 	return text, err
-}
-
-// hasNoPort reports whether a host has no port behind it. An IPv6 address is in brackets.
-func hasNoPort(rest string) bool {
-	host := strings.TrimSuffix(strings.TrimPrefix(rest, "["), "]")
-	return rest != "" && !strings.Contains(rest, ":") || len(rest)-len(host) == 2
 }
 
 // Parse reads what api.SplitAddress does. The host is a name or an IP address.
@@ -82,7 +73,7 @@ func checkHost(text, host string) (string, error) {
 	}
 	switch {
 	case host == "" || host == "*":
-		return "", fmt.Errorf("%q has no host; for all interfaces write 0.0.0.0 or [::]", text)
+		return "", fmt.Errorf("%q has no host; for all interfaces write 0.0.0.0, or [::] for IPv6, too", text)
 	case strings.Contains(host, ":"):
 		return "", fmt.Errorf("%q: %q is not an IPv6 address", text, host)
 	case strings.Trim(host, "0123456789.") == "":

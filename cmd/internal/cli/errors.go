@@ -27,7 +27,7 @@ var (
 )
 
 // packages matches the names of this module's packages with which errors of them begin, also within the errors of others.
-var packages = regexp.MustCompile(`(^|: )((client|server|netproto|coordinator|simd|blockhash|events|zmtp|fleet|index): )+`)
+var packages = regexp.MustCompile(`(^|: )((client|server|netproto|coordinator|simd|blockhash|index): )+`)
 
 // Text returns the text of an error as a user reads it: without the names of packages.
 func Text(err error) string { return packages.ReplaceAllString(err.Error(), "$1") }

@@ -1,6 +1,7 @@
 package connectflags
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -93,6 +94,9 @@ func ConnectError(address string, err error, start string) error {
 			return fmt.Errorf("%s: the server closed the connection; if it has no TLS, give tcp:// or http://", address)
 		}
 		return fmt.Errorf("%s: the server closed the connection; if it has TLS, give tls:// or https://", address)
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return fmt.Errorf("%s: the server's certificate is of an unknown authority; give the file of its authorities as --%s", address, ca)
 	}
 	cause := cli.SystemCause(err) // the text of err has the address, too
 	if errors.Is(cause, syscall.ECONNREFUSED) || errors.Is(cause, syscall.ENOENT) {

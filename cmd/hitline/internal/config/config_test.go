@@ -205,7 +205,7 @@ func TestListenErrors(t *testing.T) {
 		{`["ipc:///run/a", "ipc:///run//a"]`, `c.yaml:1:26: listen[1]: "ipc:///run//a" is the address of listen[0], too; give each its own`},
 		{`["udp://a:1"]`, `c.yaml:1:10: listen[0]: "udp://a:1": unknown scheme "udp"; use tcp://host:port, tls://host:port or ipc:///path`},
 		{`["tcp://a"]`, `c.yaml:1:10: listen[0]: "tcp://a": missing port in address; write tcp://host:port, an IPv6 address in brackets`},
-		{`["tcp://:7557"]`, `c.yaml:1:10: listen[0]: "tcp://:7557" has no host; for all interfaces write 0.0.0.0 or [::]`},
+		{`["tcp://:7557"]`, `c.yaml:1:10: listen[0]: "tcp://:7557" has no host; for all interfaces write 0.0.0.0, or [::] for IPv6, too`},
 		{`["tcp://a b:1"]`, `c.yaml:1:10: listen[0]: "tcp://a b:1": "a b" is not a host name or an IP address`},
 		{`["tcp://[::1]:1", "tcp://[0::1]:1"]`, `c.yaml:1:27: listen[1]: "tcp://[0::1]:1" is the address of listen[0], too; give each its own`},
 		{`[tcp://a:1, [b]]`, `c.yaml:1:21: listen[1]: a list where fields are expected: address, allow, tokens, tls`},

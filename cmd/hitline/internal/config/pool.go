@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hitline/hitline/backend/redis"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/server"
 )
@@ -46,6 +47,11 @@ func (c *Config) validPool(path string, pool coordinator.Pool) (coordinator.Pool
 	rules, err := coordinator.New(pool)
 	if err != nil {
 		return pool, c.WithOrigin(path, err)
+	}
+	if c.Backend.Name() == "redis" {
+		if err := redis.CheckLayout(rules.Pool()); err != nil {
+			return pool, c.WithOrigin(path, err)
+		}
 	}
 	return rules.Pool(), nil
 }

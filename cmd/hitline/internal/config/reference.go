@@ -70,7 +70,7 @@ var reference = []section{
 		{"log", anything, "", "the log on standard error, [below](#log)"},
 	}},
 	{"listen[]", "An entry is an address, or these fields. [Access](access.md) explains who may do what.", []setting{
-		{"address", anything, "required", "`tcp://host:port`, `host:port`, `tls://host:port` or `ipc:///path`"},
+		{"address", anything, "required", "`tcp://host:port`, `host:port`, `tls://host:port` or `ipc:///path`. `[::]` is IPv4 too, unless the port is listed for that"},
 		{"allow", anything, "[by address](access.md#the-defaults)", "`all`, or a list of permissions of peers without a token or certificate"},
 		{"tokens", anything, "none", "path of [the tokens file](#the-tokens-file)"},
 		{"tls", anything, "none", "the files of a `tls://` address"},
@@ -91,7 +91,7 @@ var reference = []section{
 	}},
 	{"pool", "Sizes are in tokens. A field that the release in `vllm` lacks is refused.", []setting{
 		{"vllm", anything, "none", "the engine's release, such as `\"0.33.0\"`. Without it: the rules of 0.24.0, and replies of four bytes"},
-		{"allow_unknown_vllm", anything, "`false`", "serve newer releases by the newest known rules"},
+		{"allow_unknown_vllm", anything, "`false`", "serve newer releases, and builds such as `0.33.0.post1`, by the newest known rules"},
 		{"model_name", anything, "`\"\"`", "the model as vLLM was given it; a store's keys begin with its last path component"},
 		{"cache_prefix", anything, "`\"\"`", "`cache_prefix` of the connector: keys begin with it and `@`"},
 		{"layout", anything, "vLLM's", "whose keys the store has: `lmdeploy` for LMDeploy's"},
@@ -177,7 +177,7 @@ var reference = []section{
 		{"tenant_id", anything, "`default`", "whose model it is"},
 		{"block_size", anything, "its pool's", "tokens of one hash: `hash_block_size`, or `page_size` of SGLang"},
 		{"pool", anything, "`pool`", "name of the pool that says what can be loaded; `\"-\"`: none"},
-		{"hicache_layout", anything, "none", "URL at which SGLang tells its store's keys, in place of `pool`"},
+		{"hicache_layout", anything, "none", "URL at which SGLang tells its store's keys, or a list of them, in place of `pool`"},
 		{"hash", anything, "none", "how token ids are hashed; without it queries have hashes"},
 		{"groups", anything, "as events tell", "as [`pool.groups`](#poolgroups)"},
 		{"release", anything, "its pool's", "release of vLLM; without a pool the newest"},

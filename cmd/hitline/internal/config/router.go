@@ -38,8 +38,8 @@ type RouterModel struct {
 	Tenant    string `yaml:"tenant_id"`
 	BlockSize int    `yaml:"block_size"` // tokens of a hash; 0: of its pool
 	Pool      string `yaml:"pool"`       // whose store is asked what can be loaded; "": the server's own if that is configured
-	// HiCache is the URL at which an SGLang engine tells the keys of its store, which is then asked in place of Pool.
-	HiCache string              `yaml:"hicache_layout"`
+	// HiCache are URLs at which SGLang engines tell the keys of their store, which is then asked in place of Pool.
+	HiCache URLs                `yaml:"hicache_layout,omitempty"`
 	Hash    *router.Hashing     `yaml:"hash,omitempty"`
 	Groups  []coordinator.Group `yaml:"groups,omitempty"` // nil: as events tell
 	Release string              `yaml:"release"`          // "": that of the pool, otherwise the newest
@@ -47,6 +47,19 @@ type RouterModel struct {
 	MaxBytes   Size     `yaml:"max_bytes"`
 	MaxBlocks  int      `yaml:"max_blocks"`
 	PredictTTL Duration `yaml:"predict_ttl"`
+}
+
+// URLs are addresses. As text they are one.
+type URLs []string
+
+// setShort reads the URL that stands for the whole. An empty one is none.
+func (u *URLs) setShort(s scalar) error {
+	var one string
+	err := s.set(reflect.ValueOf(&one).Elem())
+	if *u = nil; one != "" {
+		*u = URLs{one}
+	}
+	return err
 }
 
 // NoPool is the RouterModel.Pool of a model without a pool.
@@ -101,8 +114,11 @@ func (f *Router) Config(pool func(m *RouterModel) router.Pool) router.Config {
 			BlockSize: m.BlockSize, Groups: m.Groups, Release: m.Release,
 			MaxBytes: int64(m.MaxBytes), MaxHolders: f.MaxHolders, MaxBlocks: m.MaxBlocks, PredictTTL: time.Duration(m.PredictTTL),
 		}}
-		if m.Pool != NoPool || m.HiCache != "" {
-			out.Pool, out.PoolName = pool(m), cmp.Or(m.HiCache, m.Pool)
+		if m.Pool != NoPool || len(m.HiCache) > 0 {
+			out.Pool, out.PoolName = pool(m), m.Pool
+			if len(m.HiCache) > 0 {
+				out.PoolName = m.HiCache[0]
+			}
 		}
 		cfg.Models = append(cfg.Models, out)
 	}

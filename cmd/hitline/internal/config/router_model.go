@@ -45,7 +45,7 @@ func (c *Config) setRouterModel(m *RouterModel, path string) error {
 
 // setRouterPool sets the pool of a model, its block size and its release.
 func (c *Config) setRouterPool(m *RouterModel, path string) error {
-	if m.HiCache != "" {
+	if len(m.HiCache) > 0 {
 		return c.setHiCache(m, path)
 	}
 	if _, named := c.Pools[m.Pool]; m.Pool != "" && m.Pool != NoPool && !named {
@@ -68,9 +68,17 @@ func (c *Config) setRouterPool(m *RouterModel, path string) error {
 // setHiCache checks a model whose store is that of SGLang engines.
 func (c *Config) setHiCache(m *RouterModel, path string) error {
 	at := path + ".hicache_layout"
-	switch err := hicache.CheckURL(m.HiCache); {
-	case err != nil:
-		return c.wrong(at, "%v", err)
+	for i, url := range m.HiCache {
+		switch err := hicache.CheckURL(url); {
+		case err != nil && len(m.HiCache) > 1:
+			return c.wrong(fmt.Sprintf("%s[%d]", at, i), "%v", err)
+		case err != nil:
+			return c.wrong(at, "%v", err)
+		}
+	}
+	switch {
+	case len(m.HiCache) > hicache.MaxURLs:
+		return c.wrong(at, "has %d addresses; at most %d are asked", len(m.HiCache), hicache.MaxURLs)
 	case m.Pool != "" && m.Pool != NoPool:
 		return c.wrong(at, "is there beside pool %q; give one of them", m.Pool)
 	case c.Backend.Name() != "mooncake":
@@ -88,7 +96,7 @@ func (c *Config) setHiCache(m *RouterModel, path string) error {
 func (c *Config) poolRules(m *RouterModel) router.Pool {
 	pool := c.Pool
 	switch {
-	case m.HiCache != "":
+	case len(m.HiCache) > 0:
 		pool = coordinator.Pool{HashBlockSize: m.BlockSize}
 	case m.Pool != "":
 		pool = c.Pools[m.Pool]

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,22 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/router"
 )
+
+// A layout of SGLang's store has one address or several, and what is printed reads back to the same.
+func TestHiCacheLayouts(t *testing.T) {
+	for text, want := range map[string]URLs{
+		`"http://a:1/x"`: {"http://a:1/x"}, `["http://a:1/x", "http://b:2/x"]`: {"http://a:1/x", "http://b:2/x"}, `""`: nil, `[]`: {},
+	} {
+		c := load(t, `
+backend: {mooncake: {masters: ["a:1"]}}
+router: {models: [{name: m, block_size: 64, hash: {type: sglang}, hicache_layout: `+text+`}]}
+`)
+		assert.Equal(t, want, c.Router.Models[0].HiCache, text)
+		printed, err := c.YAML()
+		require.NoError(t, err)
+		assert.Len(t, load(t, string(printed)).Router.Models[0].HiCache, len(want), string(printed))
+	}
+}
 
 // Models and sources get their defaults, and what is printed reads back to the same.
 func TestRouter(t *testing.T) {
@@ -100,6 +117,9 @@ func TestRouterErrors(t *testing.T) {
 		{`router: {models: [{name: a, pool: b}]}`, `c.yaml:1:35: router.models[0].pool: there is no pool "b"; configure it under pools, or write "-" for none`},
 		{"pool: {}\nrouter: {models: [{name: a, block_size: 64}]}", `c.yaml:2:41: router.models[0].block_size: is 64, and the hash_block_size of its pool is 16; give the same, or no pool`},
 		{`router: {models: [{name: a, hicache_layout: "http://e"}]}`, `c.yaml:1:45: router.models[0].hicache_layout: needs backend.mooncake, the store of the engines, whose keys it says`},
+		{`router: {models: [{name: a, hicache_layout: ["http://e", e]}]}`, `c.yaml:1:58: router.models[0].hicache_layout[1]: not the address of a layout; write http://host:port/get_hicache_l3_cache_layout, of an engine`},
+		{`router: {models: [{name: a, hicache_layout: e}]}`, `c.yaml:1:45: router.models[0].hicache_layout: not the address of a layout; write http://host:port/get_hicache_l3_cache_layout, of an engine`},
+		{`router: {models: [{name: a, hicache_layout: [` + strings.Repeat(`"http://e",`, 17) + `]}]}`, `c.yaml:1:29: router.models[0].hicache_layout: has 17 addresses; at most 16 are asked`},
 		{"backend: {mooncake: {masters: [\"a:1\"]}}\npools: {p: {}}\nrouter: {models: [{name: a, pool: p, hicache_layout: \"http://e\"}]}", `c.yaml:3:54: router.models[0].hicache_layout: is there beside pool "p"; give one of them`},
 		{"backend: {mooncake: {masters: [\"a:1\"]}}\nrouter: {models: [{name: a, hicache_layout: \"http://e\", hash: {type: vllm}}]}", `c.yaml:2:45: router.models[0].hicache_layout: needs hash: {type: sglang}: the store's keys are made of token ids`},
 		{"backend: {mooncake: {masters: [\"a:1\"]}}\nrouter: {models: [{name: a, hicache_layout: \"http://e\", hash: {type: SGLang}}]}", `c.yaml:2:19: router.models[0].block_size: is missing; give the engines' page_size`},

@@ -141,16 +141,27 @@ func TestTokensErrors(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, no error has a token.
+// Whatever a file holds, no error has a token, and reading it takes little memory. A part of it is repeated: the parser
+// takes most for what is deep or long.
 func FuzzTokens(f *testing.F) {
-	f.Add("tokens:\n  - {name: a, token: ", ", allow: all}\n")
-	f.Add("tokens:\n  - name: a\n    expires: ", ": 1\n\t")
-	f.Fuzz(func(t *testing.T, before, after string) {
-		if len(before+after) > maxFuzzed || strings.Contains(before+after, secret) {
+	f.Add("tokens:\n  - {name: a, token: ", "", ", allow: all}\n", uint16(0))
+	f.Add("tokens:\n  - name: a\n    expires: ", "", ": 1\n\t", uint16(0))
+	f.Add("tokens: ", "[", "", uint16(60_000))
+	f.Add("", "- ", "a", uint16(10_000))
+	f.Add("tokens: {", "1, ", "}", uint16(8_000))
+	f.Add("", "--- a\n", "", uint16(2_000))
+	f.Fuzz(func(t *testing.T, before, repeated, after string, n uint16) {
+		text := before + strings.Repeat(repeated, min(int(n), maxText/max(len(repeated), 1))) + secret + after
+		if strings.Count(text, secret) > 1 {
 			return
 		}
-		if _, _, err := readTestTokens(before + secret + after); err != nil && strings.Contains(err.Error(), secret) {
+		var err error
+		bytes := allocated(func() { _, _, err = readTestTokens(text) })
+		if err != nil && strings.Contains(err.Error(), secret) {
 			t.Error(err)
+		}
+		if bytes > maxParsed {
+			t.Errorf("%d bytes are allocated for a text of %d", bytes, len(text))
 		}
 	})
 }

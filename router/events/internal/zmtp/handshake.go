@@ -25,7 +25,7 @@ var sockets = map[string]socket{
 func (c *Conn) handshake() error {
 	socket, ok := sockets[c.cfg.SocketType]
 	if !ok {
-		return fmt.Errorf("events: zmtp: no socket type %q", c.cfg.SocketType)
+		return fmt.Errorf("no socket type %q", c.cfg.SocketType)
 	}
 	c.in.begun = true
 	c.in.beginStep(time.Now())

@@ -28,11 +28,11 @@ const (
 var (
 	// ErrNoMessage is the error of ReceiveWithin if no message came in time. The connection is
 	// still of use. After any other error only Close is left.
-	ErrNoMessage = errors.New("events: zmtp: no message in time")
+	ErrNoMessage = errors.New("no message in time")
 	// ErrTimeout: the peer was silent, slow, or did not read, for longer than Config.Timeout.
-	ErrTimeout = errors.New("events: zmtp: timed out")
+	ErrTimeout = errors.New("timed out")
 	// ErrProtocol: the peer does not speak ZMTP as a fitting peer of ours does, or it exceeds a bound.
-	ErrProtocol = errors.New("events: zmtp: protocol error")
+	ErrProtocol = errors.New("protocol error")
 	// ErrEndpoint: an endpoint cannot be parsed, or is of a transport that is not served.
 	ErrEndpoint = errors.New("bad endpoint")
 )
@@ -107,7 +107,7 @@ func Dial(ctx context.Context, network, address string, cfg Config) (*Conn, erro
 	d := net.Dialer{Timeout: cfg.Timeout}
 	c, err := d.DialContext(ctx, network, address)
 	if err != nil {
-		return nil, fmt.Errorf("events: zmtp: %w", err)
+		return nil, err
 	}
 	return open(ctx, c, address, cfg)
 }
@@ -192,7 +192,7 @@ func socketError(doing string, err error) error {
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		err = op.Err
 	}
-	return fmt.Errorf("events: zmtp: %s: %w", doing, err)
+	return fmt.Errorf("%s: %w", doing, err)
 }
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }

@@ -1,0 +1,36 @@
+package lookup
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/lookuptest"
+)
+
+// A lookup of blocks that are all known is answered at once if they are few enough, over all groups.
+func TestLookupKnownIsShort(t *testing.T) {
+	for _, tc := range []struct {
+		groups, hashes int
+		want           bool
+	}{{1, 2048, true}, {4, 2048, true}, {5, 2048, false}, {64, 128, true}, {64, 129, false}, {1, 2049, false}} {
+		pool := coordinator.Pool{HashBlockSize: 16}
+		for variant := range tc.groups {
+			pool.Groups = append(pool.Groups, coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 16, Variant: variant})
+		}
+		s, err := NewService(ServiceConfig{Pool: pool, Backend: hourLease{&lookuptest.KeyStore{}}, Remote: patient})
+		require.NoError(t, err)
+		hashes := coordinator.NewHashes(lookuptest.Chain("a", tc.hashes, 32), 32)
+		storeAll(t, s, hashes)
+		tokens := int64(16 * tc.hashes)
+		asked, err := s.Lookup(t.Context(), tokens, hashes)
+		require.NoError(t, err)
+		require.Equal(t, tokens, asked.Tokens)
+		hit, ok := s.LookupKnown(tokens, hashes)
+		require.Equal(t, tc.want, ok, "%+v", tc)
+		if ok {
+			require.Equal(t, asked, hit)
+		}
+	}
+}
