@@ -14,10 +14,10 @@ from pathlib import Path
 from unittest import mock
 
 import hitline
-from hitline import Client, Instance, LookupKeyClient, LookupResult, NotAllowed, NotAuthenticated, connection, handshake
+from hitline import Client, LookupKeyClient, NotAllowed, NotAuthenticated, connection, handshake
 from hitline import errors
 from tests.support import Scripted, hashes, hit_of, message, named, refusal
-from tests.test_client import eventually, long_pauses
+from tests.test_client import long_pauses
 from tests.test_pools import ACCEPTED, POOL
 
 SECRET = "s3cret-of-the-tests-0123456789"
@@ -187,50 +187,6 @@ class Refusals(WithoutVariables):
             self.assertEqual(client.lookup(64, []), 48)
             self.assertEqual(server.sent(), [b"wrong", SECRET.encode()])
             self.assertEqual((server.connections, handshake._RETRY), (1, 10.0))
-
-    def test_an_engines_lookups_are_misses(self) -> None:
-        for vllm, want in ((None, 0), ("0.33.0", LookupResult(0))):
-            with Peer(SECRET) as server, LookupKeyClient(server.address, token="wrong", vllm=vllm) as engine:
-                with self.assertLogs("hitline", "WARNING") as logs:
-                    for _ in range(3):
-                        self.assertEqual(engine.lookup("r", 64, []), want)
-                    self.assertEqual(eventually(lambda: engine.lookup("r", 64, [], non_block=True), None), want)
-                    self.assertIs(engine.reset(), False)
-                self.assertEqual(len(logs.output), 2, logs.output)
-                self.assertRegex(logs.output[0], "lookup at .* failed and counts as a hit of 0 tokens: no such token$")
-        with Peer(SECRET) as server, LookupKeyClient(server.address, token="wrong", raise_errors=True) as engine:
-            for call in (lambda: engine.lookup("r", 64, []), engine.reset):
-                with self.assertRaises(NotAuthenticated):
-                    call()
-
-    def test_requests_that_are_not_allowed(self) -> None:
-        with Peer() as server, Client(server.address, raise_errors=True) as client:
-            for name, call in (
-                ("store", lambda: client.store([b"k"])),
-                ("evict", lambda: client.evict([b"k"])),
-                ("store_prompt", lambda: client.store_prompt(16, [b"k"])),
-                ("plan", lambda: client.plan(16, [b"k"])),
-                ("load_mask", lambda: client.load_mask(16, 1)),
-                ("stat", client.stat),
-                ("reset", client.reset),
-                ("reset_rank", client.reset_rank),
-            ):
-                with self.subTest(name), self.assertRaisesRegex(NotAllowed, f"^not_allowed: {name}$") as raised:
-                    call()
-                self.assertEqual(raised.exception.request, name)
-            server.replies.clear()
-            for call in (lambda: client.lookup(64, []), client.ping):
-                with self.assertRaises(NotAllowed):
-                    call()
-            self.assertEqual(server.connections, 1)
-
-    def test_without_the_right_to_ping(self) -> None:
-        met: list[Instance] = []
-        with Peer() as server, Client(server.address, on_instance=met.append, raise_errors=True) as client:
-            del server.replies["ping"]
-            for _ in range(2):
-                self.assertEqual(client.lookup(64, []), 48)
-            self.assertEqual((met, server.connections), ([], 1))
 
 
 class Secrets(WithoutVariables):

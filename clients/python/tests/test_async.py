@@ -11,7 +11,7 @@ from unittest import mock
 
 import hitline
 from hitline import LookupKeyClient, errors
-from tests.support import PATIENCE, Scripted, hashes, message, no_thread_left, refusal, unused_address
+from tests.support import PATIENCE, Scripted, hashes, message, no_thread_left, unused_address
 from tests.test_client import eventually
 
 END = b"end"  # in place of a reply: the script replies to nothing more
@@ -49,26 +49,6 @@ class Async(unittest.TestCase):
 
     def wait_asked(self, count: int) -> None:
         eventually(lambda: len(self.server.requests) >= count, False)
-
-    def test_lookup_key_client_non_block_lookup_async(self) -> None:
-        self.assertIsNone(self.poll("r"))
-        self.assertIsNone(self.poll("r"))
-        self.assertIn("r", self.client._pending)
-        self.answer(48)
-        self.assertEqual(eventually(lambda: self.poll("r"), None), 48)
-        self.assertEqual(self.client._pending, {})
-        self.assertEqual(self.asked(), [64])
-
-    def test_lookup_key_client_discard_clears_state(self) -> None:
-        self.answer(48)
-        self.assertIsNone(self.first_poll("r"))
-        eventually(lambda: self.client._pending["r"].is_done, False)
-        self.client.discard("r")
-        self.assertEqual(self.client._pending, {})
-        self.assertIsNone(self.poll("r"))
-        self.answer(32)
-        self.assertEqual(eventually(lambda: self.poll("r"), None), 32)
-        self.client.discard("nobody")
 
     def first_poll(self, req_id: str) -> int | None:
         """A first call whose lookup cannot be done before it returns."""
@@ -111,17 +91,6 @@ class Async(unittest.TestCase):
         self.assertEqual(self.asked(), [16, 32])
         self.assertEqual(self.server.connections, 1)
 
-    def test_a_discarded_lookup_that_waits_is_never_sent(self) -> None:
-        self.assertIsNone(self.poll("first", 16))
-        self.wait_asked(1)
-        self.assertIsNone(self.poll("second", 32))
-        self.client.discard("second")
-        self.answer(16)
-        self.assertEqual(self.client.lookup("first", 0, []), 16)
-        self.answer(48)
-        self.assertEqual(self.client.lookup("third", 48, []), 48)
-        self.assertEqual(self.asked(), [16, 48])
-
     def test_reset_waits_its_turn(self) -> None:
         for i in range(3):
             self.assertIsNone(self.poll(str(i), i))
@@ -129,15 +98,6 @@ class Async(unittest.TestCase):
         self.replies.put(message(b"\1"))
         self.assertIs(self.client.reset(), True)
         self.assertEqual(self.asked(), [0, 1, 2, -1])
-
-    def test_an_exception_gives_0(self) -> None:
-        self.replies.put(refusal("store_failed"))
-        self.assertIsNone(self.first_poll("r"))
-        with mock.patch.object(errors.logger, "disabled", True):
-            self.assertEqual(eventually(lambda: self.poll("r"), None), 0)
-            with mock.patch.object(self.client, "_lookup", side_effect=RuntimeError):
-                self.assertEqual(eventually(lambda: self.poll("s"), None), 0)
-        self.assertEqual(self.client._pending, {})
 
     def test_an_exception_is_raised_where_that_is_asked_for(self) -> None:
         client = LookupKeyClient(unused_address(self), raise_errors=True)
@@ -175,13 +135,6 @@ class Async(unittest.TestCase):
                     client.lookup("second", 0, [])
             client.close()
 
-    def test_reset_that_fails_is_false(self) -> None:
-        self.replies.put(None)
-        with mock.patch.object(errors.logger, "disabled", True):
-            self.assertIs(self.client.reset(), False)
-            self.client.close()
-            self.assertIs(self.client.reset(), False)
-
     def test_close_cancels_what_is_pending(self) -> None:
         with mock.patch.object(errors.logger, "disabled", True):
             for i in range(3):
@@ -197,23 +150,6 @@ class Async(unittest.TestCase):
             self.assertEqual(self.client.lookup("2", 16, []), 0)
             self.client.close()
         self.assertEqual(self.asked(), [0])
-
-    def test_a_caller_that_waits_when_the_client_is_closed_gets_0(self) -> None:
-        with mock.patch.object(errors.logger, "disabled", True):
-            self.assertIsNone(self.poll("first"))
-            self.assertIsNone(self.poll("second"))
-            got: list[int | None] = []
-            threads = [
-                threading.Thread(target=lambda r=r: got.append(self.client.lookup(r, 0, [])))
-                for r in ("first", "second", "third")
-            ]
-            for thread in threads:
-                thread.start()
-            self.wait_asked(1)
-            self.client.close()
-            for thread in threads:
-                thread.join(PATIENCE)
-            self.assertEqual(got, [0, 0, 0])
 
     def test_two_threads_may_wait_for_one_lookup(self) -> None:
         self.assertIsNone(self.poll("r"))

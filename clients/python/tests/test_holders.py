@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import hitline.holders as module
 from hitline import (
     BadReply,
     Client,

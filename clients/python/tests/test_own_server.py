@@ -15,8 +15,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
-import time
 import unittest
 from collections.abc import Callable, Iterator
 from pathlib import Path
