@@ -13,6 +13,11 @@ type Ending struct {
 	Hash, Group int
 }
 
+// nothingFound returns the ending of a lookup for which no block is looked up.
+func (c *Coordinator) nothingFound(hashes Hashes) Ending {
+	return Ending{Found: int(hashes.Start() / int64(c.pool.HashBlockSize)), Group: -1}
+}
+
 // Ending returns the ending of a hit that Answer has returned for p, which must have the bits up to the first gap of the
 // full-attention groups. s is overwritten. It allocates nothing unless a group without full attention ends the hit.
 func (c *Coordinator) Ending(p *Presence, hit Hit, numTokens int64, s *Scratch) Ending {

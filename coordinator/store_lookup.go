@@ -97,7 +97,7 @@ func (c *Coordinator) Lookup(numTokens int64, hashes Hashes, store KeyStore) (Hi
 func (c *Coordinator) LookupEnding(numTokens int64, hashes Hashes, store KeyStore) (Hit, Ending, error) {
 	l, err := c.newStoreLookup(numTokens, hashes)
 	if l == nil {
-		return Hit{}, Ending{Found: int(hashes.Start() / int64(c.pool.HashBlockSize)), Group: -1}, err
+		return Hit{}, c.nothingFound(hashes), err
 	}
 	defer l.release()
 	hit, err := l.lookUp(numTokens, store)

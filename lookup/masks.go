@@ -82,7 +82,7 @@ func (s *Service) plan(ctx context.Context, numTokens int64, hashes coordinator.
 	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they were the query's
 	masks, err := s.loadMasks(hashes, hit)
 	if err == nil {
-		q.count(hit.Tokens)
+		q.count()
 	}
 	return hit, masks, err
 }

@@ -280,12 +280,12 @@ func (q *Query) clearBits() {
 	}
 }
 
-// Finish returns the hit, at most 2^32-1 tokens, and counts it. It may be called on another
+// Finish returns the hit, at most 2^32-1 tokens, and counts the lookup. It may be called on another
 // goroutine than Add was. Its tail boundaries are valid until Release. It fails if the rules do.
 func (q *Query) Finish() (api.Hit, error) {
 	hit, err := q.finish()
 	if err == nil {
-		q.count(hit.Tokens)
+		q.count()
 	}
 	return hit, err
 }
@@ -308,14 +308,8 @@ func (q *Query) finish() (api.Hit, error) {
 	return q.service.newHit(answer)
 }
 
-// count counts the lookup. The prompt counts with at most as many tokens as its hashes cover.
-func (q *Query) count(hit int64) {
-	tokens := int64(0)
-	if q.active {
-		tokens = min(q.tokenLen, int64(q.numHashes)*int64(q.service.pool.HashBlockSize))
-	}
-	q.stripe = q.service.count(q.stripe, q.presence.Start, hit, tokens)
-}
+// count counts a lookup that was answered.
+func (q *Query) count() { q.stripe = q.service.counters.count(q.stripe) }
 
 // answer ends the scans, and applies the rules to the bits.
 func (q *Query) answer() (coordinator.Hit, error) {

@@ -86,7 +86,7 @@ func (r *remote) end(ctx context.Context, numTokens int64, hashes coordinator.Ha
 		return Answer{}, o.err
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) {
-		r.countLookup(numTokens, hashes, o.hit.Tokens)
+		r.service.counters.count(&r.service.counters.stripes[0]) // calls of the backend share more than this
 	}
 	hit, err := r.service.newHit(o.hit)
 	if err != nil {
@@ -134,13 +134,13 @@ func (r *remote) explain(ctx context.Context, numTokens int64, hashes coordinato
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
 		return api.Explanation{}, r.countLate(err, false)
 	}
-	answer, ends, err := r.service.coord.LookupExplain(numTokens, hashes, lease)
+	answer, ends, ending, err := r.service.coord.LookupExplain(numTokens, hashes, lease)
 	if err != nil {
 		return api.Explanation{}, err
 	}
 	hit, err := r.service.newHit(answer)
 	e := api.NewExplanation(hit, ends)
-	e.StartTokens = hashes.Start()
+	e.StartTokens, e.Ending = hashes.Start(), ending
 	return e, err
 }
 
@@ -163,14 +163,6 @@ func (r *remote) exists(ctx context.Context, keys backend.Keys, memory *keyBytes
 	}
 	r.keys.Add(int64(asked))
 	return answers, call.end(err)
-}
-
-// countLookup counts a lookup of numTokens tokens.
-func (r *remote) countLookup(numTokens int64, hashes coordinator.Hashes, hit int64) {
-	s := r.service
-	tokenLen, _ := s.coord.TokenLen(numTokens)
-	tokens := min(tokenLen, int64(s.coord.NumHashes(hashes))*int64(s.pool.HashBlockSize))
-	s.count(&s.counters.stripes[0], hashes.Start(), hit, tokens) // calls of the backend share more than this
 }
 
 // countLate counts a request whose time was up before a call, and returns why in words.

@@ -17,7 +17,7 @@ func (s *Service) Stat() api.Stat {
 		Stored: x.Stored, Evicted: x.Evicted, Refused: x.Refused,
 		Closed: map[string]int64{},
 	}
-	s.counters.addTo(&stat)
+	stat.Lookups = s.counters.lookups()
 	return stat
 }
 
@@ -33,7 +33,7 @@ func (s *Service) remoteStat() api.Stat {
 		BackendState: r.State(), BackendError: errorText(r.Failure()),
 		Closed: map[string]int64{},
 	}
-	s.counters.addTo(&stat)
+	stat.Lookups = s.counters.lookups()
 	return stat
 }
 

@@ -76,7 +76,7 @@ func poolCounters(s *api.Stat) []*int64 {
 	return []*int64{
 		&s.Entries, &s.MaxEntries, &s.Bytes, &s.MaxBytes, &s.Refused,
 		&s.BackendErrors, &s.BackendTimeouts, &s.BackendRejected, &s.BackendRounds, &s.BackendKeys, &s.RememberedLookups, &s.RenewedKeys, &s.RenewalsDropped,
-		&s.Lookups, &s.HitTokens, &s.MissTokens, &s.StartLookups, &s.StartKeys, &s.Stored, &s.Evicted,
+		&s.Lookups, &s.Stored, &s.Evicted,
 	}
 }
 
@@ -100,18 +100,50 @@ func formatStat(stat api.Stat, pools []servedPool) (string, error) {
 			*sums[i] += *n
 		}
 	}
+	stat.PoolTokens = sumTokens(pools)
 	table, err := formatTable(stat, hidden)
 	return table + "\n\n" + formatPoolCounters(pools), err
+}
+
+// sumTokens returns where the tokens of all pools went, nil if the server keeps no account.
+func sumTokens(pools []servedPool) (sum *api.PoolTokens) {
+	for _, p := range pools {
+		of := p.stat.PoolTokens
+		if of == nil {
+			continue
+		}
+		if sum == nil {
+			sum = &api.PoolTokens{Tokens: map[string]int64{}}
+		}
+		for place, n := range of.Tokens {
+			sum.Tokens[place] += n
+		}
+		sum.Prompts += of.Prompts
+		sum.Open += of.Open
+		sum.NotCounted += of.NotCounted
+		sum.Keys += of.Keys
+	}
+	return sum
+}
+
+// formatHitShare returns the hit share of a pool.
+func formatHitShare(t *api.PoolTokens) string {
+	if t != nil {
+		if share, ok := api.HitShare(t.Tokens); ok {
+			return fmt.Sprintf("%.1f %%", 100*share)
+		}
+	}
+	return "-"
 }
 
 // formatPoolCounters writes a line for each pool.
 func formatPoolCounters(pools []servedPool) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "pool\tvllm\tlookups\thit_tokens\tmiss_tokens\tstored\tevicted")
+	fmt.Fprintln(w, "pool\tvllm\tlookups\thit share\tstored\tevicted")
 	for _, p := range pools {
 		s := p.stat
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", shownName(p.name), cli.Printable(s.VLLM), s.Lookups, s.HitTokens, s.MissTokens, s.Stored, s.Evicted)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\n", shownName(p.name), cli.Printable(s.VLLM), s.Lookups, formatHitShare(s.PoolTokens), s.Stored, s.Evicted)
 	}
 	_ = w.Flush() // a Builder never fails
 	return strings.TrimSuffix(b.String(), "\n")

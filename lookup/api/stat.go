@@ -25,16 +25,10 @@ type Stat struct {
 	MaxEntries int64    `json:"max_entries"`
 	Bytes      int64    `json:"bytes"`
 	MaxBytes   int64    `json:"max_bytes"`
-	Lookups    int64    `json:"lookups"`     // answered with a hit, of 0 tokens included
-	HitTokens  int64    `json:"hit_tokens"`  // sum of the hits, without what lies before the start of a lookup
-	MissTokens int64    `json:"miss_tokens"` // requested, covered by hashes, behind the start, and not hit
-	// Of the lookups with a start, which an engine makes that holds the first tokens of a prompt
-	// itself:
-	StartLookups int64 `json:"start_lookups"` // their number
-	StartKeys    int64 `json:"start_keys"`    // keys before the start, which were not asked
-	Stored       int64 `json:"stored"`        // keys added to a group rank
-	Evicted      int64 `json:"evicted"`       // entries removed, to free memory or on request
-	Refused      int64 `json:"refused"`       // stores and evicts refused: too many coverage classes, or hashes of another length
+	Lookups    int64    `json:"lookups"` // answered with a hit, of 0 tokens included
+	Stored     int64    `json:"stored"`  // keys added to a group rank
+	Evicted    int64    `json:"evicted"` // entries removed, to free memory or on request
+	Refused    int64    `json:"refused"` // stores and evicts refused: too many coverage classes, or hashes of another length
 
 	// PoolTokens is nil if the server does not account for tokens.
 	*PoolTokens

@@ -17,13 +17,40 @@ type PoolTokens struct {
 	// estimated.
 	RemembersSince time.Time `json:"remembers_since,omitzero"`
 	Share          float64   `json:"remembered_share"`
+	// RetentionSeconds is up to which age half of the blocks that were in the pool are still found when they are asked for again,
+	// 0 if that is not known.
+	RetentionSeconds float64 `json:"retention_s"`
+	// Curve says which share of the tokens that are asked for LRU pools of other sizes would give, of the last 24 hours. It is
+	// empty while too little is remembered to tell.
+	Curve []SizedPool `json:"curve"`
 	// Keys is how many keys lookups of the whole prompts would have asked a store for, once for each prompt.
 	Keys int64 `json:"keys"`
 	// Askers are the askers with the most prompts, the busiest first. OtherAskers sums up the others, if there are some.
-	Askers      []Asker `json:"askers"`
+	Askers      []Asker `json:"askers,omitempty"`
 	OtherAskers *Asker  `json:"other_askers,omitempty"`
-	// LostMost are the prompts of the last hour that lost most tokens, those that lost most first.
-	LostMost []LostRequest `json:"lost_most"`
+	// LostMost are the prompts of the last hour that lost most tokens, those that lost most first. The reply to stat lacks them.
+	LostMost []LostRequest `json:"lost_most,omitempty"`
+}
+
+// HitShare returns the share of what a pool gave in what a pool can be asked for: all tokens but those that the engine held, and
+// those that no pool could give. It returns false if nothing was asked for.
+func HitShare(tokens map[string]int64) (share float64, ok bool) {
+	asked := int64(0)
+	for place, n := range tokens {
+		if place != "engine" && place != "rules" {
+			asked += n
+		}
+	}
+	if asked == 0 {
+		return 0, false
+	}
+	return float64(tokens["pool"]) / float64(asked), true
+}
+
+// SizedPool is a pool of another size.
+type SizedPool struct {
+	Blocks   int64   `json:"blocks"` // in every group and on every rank
+	HitShare float64 `json:"hit_share"`
 }
 
 // LostRequest is a prompt of which the pool lacked much.
@@ -48,7 +75,7 @@ type Asker struct {
 
 // LostTokens says where the tokens of one prompt would be counted now.
 type LostTokens struct {
-	Tokens map[string]int64 `json:"tokens"`
+	Tokens map[string]int64 `json:"tokens"` // without places of 0
 	// Place is where those went that the prompt lost, "" if it lost none, or "missing" for peers that may not know.
 	Place string `json:"place,omitempty"`
 	// Block is the block that ends the hit, from token 0 on. AskedAt is when it was last asked for, WholeAt when it was last

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
@@ -138,20 +139,17 @@ func (s *session) answerJobAsk(j *job) {
 	asking[j.askIndex] = asking[last]
 	asking[j.askIndex].askIndex, asking[last] = j.askIndex, nil
 	s.jobs.asking = asking[:last]
-	s.answerAsk(j.ask, j.pool, j.answer, j.err)
+	s.answerAsk(j.ask, j.answer, j.err)
 	j.ask = nil
 }
 
-// answerAsk sets what a lookup in a pool has found, whose reply is being written.
-func (s *session) answerAsk(a *tokens.Ask, p *pool, answer lookup.Answer, err error) {
+// answerAsk sets what a lookup has found, whose reply is being written.
+func (s *session) answerAsk(a *tokens.Ask, answer lookup.Answer, err error) {
 	if a == nil {
 		return
 	}
 	if e := answer.Ending; err == nil && !e.Failed && s.halfClosed == nil {
-		a.Answered, a.Hit, a.Found, a.Whole = true, answer.Hit.Tokens, e.Found, e.Found
-		if e.Group >= 0 {
-			a.EndBlock, a.EndGroup, a.Whole = e.Hash, e.Group, int(max(a.Hit, a.Start))/p.hashBlock
-		}
+		a.Fill(answer.Hit.Tokens, e)
 	}
 	s.loop.asks = append(s.loop.asks, a)
 }
@@ -183,7 +181,7 @@ func (s *session) beginChange(q *netproto.Request) {
 func (s *session) endInlineAsk(tag netproto.Tag, answer lookup.Answer, err error) {
 	switch a := s.takeAsk(); {
 	case operations[tag].lookup:
-		s.answerAsk(a, s.pool, answer, err)
+		s.answerAsk(a, answer, err)
 	case err == nil:
 		s.recordNow(a)
 	default:
@@ -219,6 +217,51 @@ func (j *job) recordPlace(place int, keys coordinator.Hashes, removed bool) {
 		a.AddHashes(keys.At(i), keys.HashLen())
 	}
 	j.session.loop.recorder.Record(a, monotime.Now())
+}
+
+// isKnown reports whether the peer is told of single prompts, and of others: it is of this machine, or has a credential.
+func (s *session) isKnown() bool {
+	switch peer := s.peer.(type) {
+	case *net.TCPAddr:
+		return s.credential != nil || peer.IP.IsLoopback()
+	case *net.UnixAddr:
+		return true
+	}
+	return s.credential != nil
+}
+
+// missing stands for the place of lost tokens where it is not told.
+const missing = "missing"
+
+// explainTokens returns where the tokens of an explained prompt would be counted now. Peers that the server does not know are
+// told neither the place of lost tokens nor exact times.
+func (j *job) explainTokens(e *api.Explanation) *api.LostTokens {
+	hashes := j.hashes()
+	a := j.pool.account.NewAsk("", tokens.Prompt{NumTokens: j.numTokens, Start: j.start, NumHashes: hashes.Len()})
+	if a == nil {
+		return nil
+	}
+	defer a.Drop()
+	for i := range hashes.Len() {
+		a.AddHashes(hashes.At(i), hashes.HashLen())
+	}
+	a.Fill(e.HitTokens, e.Ending)
+	told := j.session.server.accounts.Explain(a)
+	if !j.session.isKnown() {
+		lost := int64(0)
+		for p := range tokens.NumPlaces {
+			if p.IsLost() {
+				lost += told.Tokens[p.String()]
+				delete(told.Tokens, p.String())
+			}
+		}
+		if told.Place != "" {
+			told.Tokens[missing], told.Place = lost, missing
+		}
+		const exact = 10 * time.Minute
+		told.AskedAt, told.WholeAt = told.AskedAt.Truncate(exact), told.WholeAt.Truncate(exact)
+	}
+	return &told
 }
 
 // tokensOf returns where the tokens of a pool went, nil if that is not known.

@@ -67,13 +67,13 @@ func masksBytes(j *job) int {
 
 // explanationBytes bounds the reply to an explain.
 func explanationBytes(j *job) int {
-	const group = 512 // its JSON
-	return group*(1+len(j.pool.blockSizes)) + len(j.pool.name)
+	const group, account = 512, 512 // their JSON
+	return account + group*(1+len(j.pool.blockSizes)) + len(j.pool.name)
 }
 
 // statBytes bounds the reply to a stat.
 func statBytes(j *job) int {
-	const counters, quotes = 8 << 10, 3
+	const counters, quotes = 40 << 10, 3 // with the askers of a pool
 	return counters + min(j.session.server.pools.number(), api.MaxPoolNames)*(MaxPoolName+quotes)
 }
 

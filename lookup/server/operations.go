@@ -103,7 +103,7 @@ func runExplain(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	e.Pool = j.pool.name
+	e.Pool, e.Account = j.pool.name, j.explainTokens(&e)
 	return j.doneJSON(e)
 }
 
@@ -216,5 +216,5 @@ func applyPing(s *session, j *job) error {
 }
 
 func runStat(_ context.Context, j *job) error {
-	return j.doneJSON(j.session.server.statFor(j.credential, j.pool))
+	return j.doneJSON(j.session.statFor(j.credential, j.pool))
 }

@@ -214,8 +214,8 @@ func TestRemoteMaxBytes(t *testing.T) {
 	here, others := oneBlock("here"), lookuptest.Chain("a", 400, 32)
 	store, gate := holdOthers(t, here)
 	cfg := patient
-	cfg.MaxBytes = 60_000
-	server := startRemote(t, store, cfg, Limits{MaxMemory: 480_000})
+	cfg.MaxBytes = 78_000
+	server := startRemote(t, store, cfg, Limits{MaxMemory: 560_000})
 	half, waits, p := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := lookupOf("", others)
 	half.Send(t, msg[:len(msg)-3])
@@ -413,7 +413,7 @@ func TestExplainOverTheWire(t *testing.T) {
 		lookuptest.StorePrefix(t, server.pools.own.service, keys, 5)
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		reply := p.Ask(t, []byte("explain"), u32s(128, 0), []byte{0, 32}, keys)
-		require.JSONEq(t, `{"start_tokens":0,"hit_tokens":80,"groups":[{"group":0,"kind":"full_attention","end_tokens":80,"reason":"missing_block",
+		require.JSONEq(t, `{"start_tokens":0,"hit_tokens":80,"account":{"block":5,"tokens":{"new":48,"pool":80}},"groups":[{"group":0,"kind":"full_attention","end_tokens":80,"reason":"missing_block",
 			"first_missing_block":5,"gap_start":5,"gap_end":8}]}`, string(reply[1]))
 		e, err := dialTest(t, server).Explain(t.Context(), 128, coordinator.Hashes{})
 		require.NoError(t, err)

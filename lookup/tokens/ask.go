@@ -1,6 +1,10 @@
 package tokens
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/hitline/hitline/coordinator"
+)
 
 // Ask is one lookup: its numbers, its result, and fingerprints of at most maxSamples of its blocks. It belongs to whoever
 // got it from NewAsk, until Record or Drop gives it back. Not safe for concurrent use.
@@ -80,6 +84,15 @@ func (a *Ask) AddHashes(hashes []byte, hashLen int) {
 	}
 	a.last = fingerprint(hashes[(n-1)*hashLen : n*hashLen])
 	a.added = end
+}
+
+// Fill sets what the store has answered: the hit in tokens, and where the blocks end that were found.
+func (a *Ask) Fill(hit int64, e coordinator.Ending) {
+	a.Answered, a.Hit, a.Found, a.Whole = true, hit, e.Found, e.Found
+	if e.Group >= 0 {
+		a.EndBlock, a.EndGroup = e.Hash, e.Group
+		a.Whole = int(max(hit, a.Start) / a.account.pool.HashBlock)
+	}
 }
 
 // addMiddle samples hashes between head and tail, the first of a block. A long prompt has a hundred thousand.

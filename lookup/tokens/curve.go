@@ -3,6 +3,8 @@ package tokens
 import (
 	"math"
 	"time"
+
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // curve tells how many of the blocks that were asked for an LRU pool of any size would have held: by their stack distances,
@@ -88,6 +90,23 @@ func (a *Account) measure(req *request, r *Ask, samples []sample, now int64) {
 func (c *curve) count(s *split, hashBlock int64) {
 	c.asked += float64(s.pool+s.lost+s.new) / float64(hashBlock)
 	c.found += float64(s.pool) / float64(hashBlock)
+}
+
+// curveFrom and curveTo are the sizes of which a curve tells, in powers of two blocks.
+const curveFrom, curveTo = 10, 30
+
+// sizes returns the hit shares of pools up to the first that holds all.
+func (c *curve) sizes() []api.SizedPool {
+	sizes, all := []api.SizedPool{}, c.hitShare(math.Inf(1))
+	for log := curveFrom; log <= curveTo; log++ {
+		blocks := int64(1) << log
+		share := c.hitShare(float64(blocks))
+		sizes = append(sizes, api.SizedPool{Blocks: blocks, HitShare: share})
+		if all-share < 1e-4 {
+			break
+		}
+	}
+	return sizes
 }
 
 // hitShare returns the share of the blocks asked for that an LRU pool of some blocks would have held.

@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"maps"
 	"time"
 
 	"github.com/hitline/hitline/lookup/api"
@@ -35,5 +36,6 @@ func (s *Accounts) Explain(r *Ask) api.LostTokens {
 		}
 	}
 	told.Tokens = counts.Map()
+	maps.DeleteFunc(told.Tokens, func(_ string, n int64) bool { return n == 0 })
 	return told
 }

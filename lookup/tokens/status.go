@@ -35,10 +35,14 @@ func (a *Account) status(now int64) *api.PoolTokens {
 		return time.Now().Add(time.Duration(mono - now)).UTC().Truncate(time.Second)
 	}
 	status := &api.PoolTokens{
-		Tokens: a.counts.Map(), Prompts: a.closed, Open: a.open.len(), Share: share(a.table.judged), Keys: a.keys, Askers: []api.Asker{}, LostMost: []api.LostRequest{},
+		Tokens: a.counts.Map(), Prompts: a.closed, Open: a.open.len(), Share: share(a.table.judged), Keys: a.keys,
+		RetentionSeconds: time.Duration(a.recall.remembers()).Seconds(), Curve: []api.SizedPool{},
 	}
 	if oldest := a.table.oldest(); oldest != nil {
 		status.RemembersSince = at(oldest.asked)
+		if age := now - oldest.asked; age > int64(time.Hour) || a.recall.remembers() != 0 && age > a.recall.remembers() {
+			status.Curve = a.curve.sizes()
+		}
 	}
 	for _, asker := range a.askers.byName {
 		told := asker.status(at)
