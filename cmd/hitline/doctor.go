@@ -17,6 +17,7 @@ import (
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/tokens"
 )
 
 // doctorResult is what doctor prints: with --json as one line.
@@ -42,7 +43,7 @@ It exits with 1 if it finds a problem.`,
 		Args:    cli.NoArgs,
 	}
 	var t target
-	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`")
+	promptTokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`")
 	file := cmd.Flags().String("hashes-file", "", "`file` with its hashes in hex, one a line; - is standard input")
 	cmd.Flags().StringVar(&t.pool, "pool", "", "take the pool of this `name` of a running server")
 	cli.DurationVarP(cmd.Flags(), &t.timeout, "timeout", "", 5*time.Second, "most `time` to wait for the store, and for the server")
@@ -65,11 +66,12 @@ It exits with 1 if it finds a problem.`,
 		if err != nil {
 			return configError(err)
 		}
+		var toMend string
 		if t.pool != "" {
 			if err := t.check(); err != nil {
 				return err
 			}
-			if err := t.usePool(cmd.Context(), cfg); err != nil {
+			if toMend, err = t.usePool(cmd.Context(), cfg); err != nil {
 				return err
 			}
 		} else if cmd.Flags().Changed("connect") {
@@ -77,7 +79,7 @@ It exits with 1 if it finds a problem.`,
 		} else if given := t.secure.Given(); given != "" {
 			return usagef("--%s is of no use without --pool", given)
 		}
-		prompt, err := loadPrompt(cmd, *tokens, *file)
+		prompt, err := loadPrompt(cmd, *promptTokens, *file)
 		switch {
 		case err != nil:
 			return err
@@ -86,14 +88,14 @@ It exits with 1 if it finds a problem.`,
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
 		defer cancel()
-		return doctor(ctx, cmd, cfg, &t, prompt)
+		return doctor(ctx, cmd, cfg, &t, prompt, toMend)
 	}
 	return cmd
 }
 
-// usePool makes the server's pool that of the configuration.
-func (t *target) usePool(ctx context.Context, cfg *config.Config) error {
-	return t.do(ctx, func(_ context.Context, c *client.Client) error {
+// usePool makes the server's pool that of the configuration. It returns what its lookups lost most by, "" if that is not known.
+func (t *target) usePool(ctx context.Context, cfg *config.Config) (toMend string, err error) {
+	err = t.do(ctx, func(ctx context.Context, c *client.Client) error {
 		pool, _ := c.Pool()
 		if pool.Backend != cfg.Backend.Name() {
 			return configError(fmt.Errorf("the server's backend is %s, and this configuration's is %s: configure backend.%s as the server has it", pool.Backend, cfg.Backend.Name(), pool.Backend))
@@ -101,8 +103,14 @@ func (t *target) usePool(ctx context.Context, cfg *config.Config) error {
 		if err := cfg.UsePool(fmt.Sprintf("pool %q of %s", t.pool, t.connect), pool.Pool); err != nil {
 			return configError(err)
 		}
+		if stat, err := c.Stat(ctx); err == nil && stat.PoolTokens != nil { // without the permission it is not told
+			if place, share, ok := tokens.ToMend(stat.Tokens); ok {
+				toMend = fmt.Sprintf("first to mend: %s, %.1f %% of the tokens that the pool was asked for: %s", place, 100*share, place.Cure())
+			}
+		}
 		return nil
 	})
+	return toMend, err
 }
 
 // loadPrompt returns the prompt that the flags describe. Without the flags it has no
@@ -123,13 +131,16 @@ func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (diagnosis.Promp
 }
 
 // doctor examines what cfg names and prints the report.
-func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, t *target, prompt diagnosis.Prompt) error {
+func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, t *target, prompt diagnosis.Prompt, toMend string) error {
 	report, err := examineStore(ctx, cfg, prompt)
 	if report == nil {
 		return err
 	}
 	result := doctorResult{Report: report}
 	result.Pool = t.pool
+	if toMend != "" {
+		result.Notes = append(result.Notes, toMend)
+	}
 	if n := len(result.Problems); err == nil && n > 0 {
 		err = fmt.Errorf("%d %s found", n, plural(n, "problem"))
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -159,7 +161,30 @@ func formatExplanation(e api.Explanation) string {
 		row(g.Group, g.Kind, g.EndTokens, g.Reason, orDash(g.FirstMissingBlock), formatMissingRank(g), formatGap(g), orDash(g.TailBoundary))
 	}
 	_ = w.Flush() // a Builder never fails
+	if e.Account != nil {
+		b.WriteString(formatAccount(e.Account))
+	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// formatAccount says where the tokens of a prompt would be counted now, and what is remembered of the block that ended the hit.
+func formatAccount(a *api.LostTokens) string {
+	var parts []string
+	for _, place := range slices.Sorted(maps.Keys(a.Tokens)) {
+		parts = append(parts, fmt.Sprintf("%s %d", cli.Printable(place), a.Tokens[place]))
+	}
+	text := "tokens by place: " + strings.Join(parts, ", ") + "\n"
+	if a.Place == "" {
+		return text
+	}
+	text += fmt.Sprintf("lost: %s; block %d", cli.Printable(a.Place), a.Block)
+	if !a.AskedAt.IsZero() {
+		text += ", last asked for at " + a.AskedAt.Format(time.RFC3339)
+	}
+	if !a.WholeAt.IsZero() {
+		text += ", last whole at " + a.WholeAt.Format(time.RFC3339)
+	}
+	return text + "\n"
 }
 
 // formatMissingRank returns the first rank that lacks the first missing block, and how many

@@ -26,6 +26,46 @@ var placeNames = [NumPlaces]string{
 // String returns the label of the place.
 func (p Place) String() string { return placeNames[p] }
 
+// Cure says what to do if many tokens are of the place, "" if there is nothing to do.
+func (p Place) Cure() string {
+	switch p {
+	case Emptied:
+		return "find out who resets or restarts the store, or evicts blocks by request"
+	case Evicted:
+		return "make the pool larger"
+	case Saving:
+		return "if it is much, send equal prompts to one engine"
+	case Partial:
+		return "find the rank whose puts fail, and see what a hybrid's engine saves"
+	case Unsaved:
+		return "look for puts that fail: a full segment, a quota, an engine that only loads"
+	case NoAnswer:
+		return "see why the store is late, fails, or is busy"
+	case Rules:
+		return "smaller scheduler blocks; EAGLE gives up a block of each prompt"
+	}
+	return ""
+}
+
+// ToMend returns the place of most tokens that a pool could have had, and their share in what it was asked for. It returns false
+// if there are none.
+func ToMend(tokens map[string]int64) (worst Place, share float64, ok bool) {
+	asked := int64(0)
+	for p := range NumPlaces {
+		n := tokens[p.String()]
+		if p != Engine && p != Rules {
+			asked += n
+		}
+		if (p.IsLost() || p == NoAnswer) && n > 0 && (!ok || n > tokens[worst.String()]) {
+			worst, ok = p, true
+		}
+	}
+	if !ok {
+		return 0, 0, false
+	}
+	return worst, float64(tokens[worst.String()]) / float64(asked), true
+}
+
 // IsLost reports whether a pool that keeps everything would have given the tokens.
 func (p Place) IsLost() bool { return p >= Emptied && p <= Unsaved }
 
