@@ -213,8 +213,7 @@ func TestAgainstTheModel(t *testing.T) {
 		rec := &Recorder{accounts: &Accounts{}}
 		stored := map[uint64]bool{} // what the store has
 		now := int64(0)
-		var chain func(n int) []uint64
-		chain = func(n int) []uint64 { // prompts are paths of a small tree
+		chain := func(n int) []uint64 { // prompts are paths of a small tree
 			ids := []uint64{uint64(1 + rng.IntN(2))}
 			for len(ids) < n {
 				ids = append(ids, ids[len(ids)-1]*3+uint64(rng.IntN(2)))
