@@ -182,8 +182,8 @@ func (s *session) endInlineAsk(tag netproto.Tag, answer lookup.Answer, err error
 	switch a := s.takeAsk(); {
 	case operations[tag].lookup:
 		s.answerAsk(a, answer, err)
-	case err == nil:
-		s.recordNow(a)
+	case a != nil && err == nil:
+		s.loop.asks = append(s.loop.asks, a) // in order with lookups
 	default:
 		a.Drop()
 	}
@@ -192,7 +192,7 @@ func (s *session) endInlineAsk(tag netproto.Tag, answer lookup.Answer, err error
 // recordReset records that a worker has reset the pool.
 func (j *job) recordReset(err error) {
 	if err == nil || errors.Is(err, api.ErrPartlyDone) {
-		j.pool.account.Emptied(monotime.Now())
+		j.session.recordNow(j.pool.account.NewEmptied())
 	}
 }
 

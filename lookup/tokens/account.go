@@ -85,6 +85,8 @@ func (a *Account) apply(r *Ask) {
 		a.stored(r, now)
 	case recordRemoved:
 		a.removed(r)
+	case recordEmptied:
+		a.emptied = now
 	default:
 		a.asked(r, now)
 	}
@@ -123,17 +125,6 @@ func (a *Account) asked(r *Ask, now int64) {
 		place = a.lostPlace(req, r, now)
 	}
 	req.last.place = place
-}
-
-// Emptied tells that the store was emptied at a time in monotime.
-func (a *Account) Emptied(at int64) {
-	if a == nil {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.emptied = a.advance(at)
-	a.closeDue(a.emptied)
 }
 
 // suspectEmptied tells that the store may have been emptied: its process may be another one.

@@ -20,7 +20,7 @@ type bench struct {
 }
 
 func newBench(t testing.TB, stores bool, maxBytes int) *bench {
-	b := &bench{t: t, recorder: &Recorder{accounts: &Accounts{}}, now: 1}
+	b := &bench{t: t, recorder: new(Accounts).NewRecorder(), now: 1}
 	pool := Pool{HashBlock: 4, SchedulerBlock: 4, Stores: stores, FullPlaces: 1, Places: []uint64{1},
 		Keys: func(int64) int64 { return 0 }, Reachable: func(p Prompt, blocks int) int64 { return min(int64(blocks)*4, p.NumTokens-p.NumTokens%4) }}
 	b.account = newAccount(pool, maxBytes, b.now, func(int) bool { return true })
@@ -33,14 +33,14 @@ func (b *bench) ask(asker string, ids []uint64, found int) {
 	r.AddHashes(hashesOf(ids), 32)
 	r.Answered, r.Hit, r.Found, r.Whole = true, int64(4*found), found, found
 	b.recorder.Record(r, b.now)
-	b.recorder.drain(nil)
+	b.recorder.accounts.Flush()
 }
 
 func (b *bench) store(ids []uint64) {
 	r := b.account.NewChange(0, len(ids), false)
 	r.AddHashes(hashesOf(ids), 32)
 	b.recorder.Record(r, b.now)
-	b.recorder.drain(nil)
+	b.recorder.accounts.Flush()
 }
 
 func (b *bench) pass(d time.Duration) {
@@ -152,7 +152,8 @@ func TestEmptiedOnce(t *testing.T) {
 	b.store(ids)
 	b.pass(time.Minute)
 	b.took()
-	b.account.Emptied(b.now)
+	b.recorder.Record(b.account.NewEmptied(), b.now)
+	b.recorder.accounts.Flush()
 	b.ask("a", ids, 0)
 	b.store(ids)
 	b.pass(time.Minute)

@@ -1,7 +1,9 @@
 package tokens
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -116,9 +118,16 @@ func (s *Accounts) Flush() {
 // drain accounts for what was recorded, and reports whether there was something. mu is held.
 func (s *Accounts) drain() (some bool) {
 	for _, r := range s.recorders {
-		s.batch = r.drain(s.batch)
-		some = some || len(s.batch) > 0
+		s.batch = r.take(s.batch)
 	}
+	slices.SortStableFunc(s.batch, func(x, y *Ask) int { return cmp.Compare(x.at, y.at) }) // of several event loops
+	for i, a := range s.batch {
+		a.account.apply(a)
+		a.Drop()
+		s.batch[i] = nil
+	}
+	some = len(s.batch) > 0
+	s.batch = s.batch[:0]
 	return some
 }
 

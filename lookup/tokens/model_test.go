@@ -210,7 +210,7 @@ func TestAgainstTheModel(t *testing.T) {
 			}}
 		m := &model{pool: pool, blocks: map[uint64]*modelBlock{}}
 		a := newAccount(pool, 4<<20, 1, func(int) bool { return true })
-		rec := &Recorder{accounts: &Accounts{}}
+		rec := new(Accounts).NewRecorder()
 		stored := map[uint64]bool{} // what the store has
 		now := int64(0)
 		chain := func(n int) []uint64 { // prompts are paths of a small tree
@@ -228,7 +228,8 @@ func TestAgainstTheModel(t *testing.T) {
 				clear(stored)
 				m.closeDue(now)
 				m.emptied = append(m.emptied, now)
-				a.Emptied(now)
+				rec.Record(a.NewEmptied(), now)
+				rec.accounts.Flush()
 			case op == 1:
 				id := ids[len(ids)-1]
 				delete(stored, id)
@@ -282,7 +283,7 @@ func TestAgainstTheModel(t *testing.T) {
 					}
 				}
 			}
-			rec.drain(nil)
+			rec.accounts.Flush()
 			m.closeDue(now)
 			a.tick(now)
 			a.mu.Lock()

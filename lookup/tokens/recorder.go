@@ -32,6 +32,7 @@ const (
 	recordAsk     recordKind = iota // a lookup has ended
 	recordStored                    // blocks were stored at a place of the memory index
 	recordRemoved                   // blocks were evicted by request
+	recordEmptied                   // the pool was reset
 )
 
 // NewAsk returns an ask of a lookup, nil if there is no account.
@@ -57,6 +58,16 @@ func (a *Account) NewChange(place, n int, removed bool) *Ask {
 	}
 	r.place = place
 	r.begin(n)
+	return r
+}
+
+// NewEmptied returns a record that the pool was reset, nil if there is no account.
+func (a *Account) NewEmptied() *Ask {
+	if a == nil {
+		return nil
+	}
+	r := newAsk(a)
+	r.kind = recordEmptied
 	return r
 }
 
@@ -99,15 +110,12 @@ func (a *Ask) Drop() {
 	}
 }
 
-// drain accounts for what was recorded. It returns batch, which it has used.
-func (r *Recorder) drain(batch []*Ask) []*Ask {
+// take appends what was recorded to batch.
+func (r *Recorder) take(batch []*Ask) []*Ask {
 	r.mu.Lock()
-	batch, r.recorded, r.bytes = r.recorded, batch[:0], 0
-	r.mu.Unlock()
-	for i, a := range batch {
-		a.account.apply(a)
-		a.Drop()
-		batch[i] = nil
-	}
+	defer r.mu.Unlock()
+	batch = append(batch, r.recorded...)
+	clear(r.recorded)
+	r.recorded, r.bytes = r.recorded[:0], 0
 	return batch
 }

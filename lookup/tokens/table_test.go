@@ -64,7 +64,7 @@ func TestShareOfTheTable(t *testing.T) {
 		table.makeRoom(1, func(int) bool { return true })
 		table.touch(f, 1).asked = at
 	}
-	low, high := top/4, uint64(top/8*7)
+	low, high := top/4, top/8*7
 	touch(low)
 	touch(high)
 	table.lower(top / 2)

@@ -187,14 +187,14 @@ func accountOf(requests [][]uint64, size, split, maxBytes int) (*Account, Counts
 	a := newAccount(Pool{HashBlock: block, SchedulerBlock: block, Keys: func(int64) int64 { return 0 }, Reachable: func(p Prompt, blocks int) int64 {
 		return min(int64(blocks)*block, p.NumTokens-p.NumTokens%block)
 	}}, maxBytes, 1, func(int) bool { return true })
-	recorder := &Recorder{accounts: &Accounts{}}
+	recorder := new(Accounts).NewRecorder()
 	found, want := exactCounts(requests, size)
 	for i, ids := range requests {
 		r := a.NewAsk("a", Prompt{NumTokens: int64(len(ids)) * block, NumHashes: len(ids)})
 		r.AddHashes(hashesOf(ids), 32)
 		r.Answered, r.Hit, r.Found, r.Whole = true, int64(found[i])*block, found[i], found[i]
 		recorder.Record(r, int64(i+1)*int64(5*time.Second))
-		recorder.drain(nil)
+		recorder.accounts.Flush()
 	}
 	a.close()
 	for p := range want {
