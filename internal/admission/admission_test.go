@@ -42,7 +42,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// A holder has its share whatever others do. What it holds until its next turn counts as small.
+// A holder has its share whatever others do. What it keeps unread counts as small.
 func TestHolder(t *testing.T) {
 	a := New(1000, 100)
 	holders := make([]Holder, 20)
@@ -60,16 +60,18 @@ func TestHolder(t *testing.T) {
 	require.Zero(t, other.Bytes())
 	require.False(t, a.Set(&other, 150, 10))
 	require.Zero(t, other.Bytes())
-	require.True(t, a.Set(&other, 200, 100), "a quarter is for what is brief")
+	require.True(t, a.Set(&other, 200, 100), "a quarter is for what is kept")
 	require.EqualValues(t, 100, a.Admitted(&other))
-	require.False(t, a.Set(&other, 200, 0), "it is brief no longer")
+	require.False(t, a.Set(&other, 210, 100), "more large bytes")
 	require.False(t, a.Set(&other, 300, 200), "more than is left then")
+	require.True(t, a.Set(&other, 200, 0), "no more than before")
+	require.True(t, a.Set(&other, 200, 100))
 	require.True(t, a.Set(&other, 180, 80))
 	for i := range holders {
 		require.True(t, a.Set(&holders[i], int64(i), 0))
 	}
 	require.EqualValues(t, 80, a.Held())
-	require.True(t, a.Fits(&other, 180), "brief or not")
+	require.True(t, a.Fits(&other, 180), "kept or not")
 	require.True(t, a.Set(&other, 0, 0))
 	require.Zero(t, a.Held()+a.large.Load())
 }
