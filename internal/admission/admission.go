@@ -68,16 +68,21 @@ type Holder struct {
 func (h *Holder) Bytes() int64 { return h.bytes.Load() }
 
 // Set makes a holder hold n bytes, of which some are kept: they have arrived and are not read. It has its own share. Beyond
-// that what is kept counts as small, and the rest as large, and of each it may have no more than is left then: so who wants
-// less is admitted longer. Set returns false and changes nothing if that is too much; never if n is no more than before.
-func (a *Admission) Set(h *Holder, n, kept int64) bool {
+// that what is kept counts as small, and the rest as large, and it may have no more than is left then: so who wants less is
+// admitted longer. If it waits for requests of its own, it may keep as much as is left, and hold no more than before in any
+// case. Set returns false and changes nothing if that is too much.
+func (a *Admission) Set(h *Holder, n, kept int64, waits bool) bool {
 	hadSmall, hadLarge := a.parts(h.Bytes(), h.kept)
 	small, large := a.parts(n, kept)
-	if n > h.Bytes() {
+	if n > h.Bytes() || !waits {
 		if large > hadLarge && !a.add(large-hadLarge, false, large) {
 			return false
 		}
-		if small > hadSmall && !a.add(small-hadSmall, true, small) {
+		some := small
+		if !waits {
+			some += large
+		}
+		if small > hadSmall && !a.add(small-hadSmall, true, some) {
 			a.Free(max(large-hadLarge, 0), false)
 			return false
 		}

@@ -24,7 +24,7 @@ func (s *session) hold() bool {
 	if j := s.jobs.waiting; j != nil && j.isSmall() {
 		kept += j.bytes
 	}
-	if !s.server.admission.Set(&s.held, held, int64(kept)) {
+	if !s.server.admission.Set(&s.held, held, int64(kept), s.jobs.running > 0) {
 		return false
 	}
 	s.metrics.held.Add(held - before)
