@@ -118,8 +118,8 @@ bench-check: ## Compare the speed of this tree with that of BASE (main~1)
 	@scripts/bench-check $(BASE)
 
 .PHONY: attack
-attack: ## Measure what a client waits while others attack; ONLY, TLS
-	go test -tags hitline_attack -count=1 -timeout 0 -v -run '^TestAttack$$/^($(subst $(comma),|,$(ONLY)))' \
+attack: ## Measure memory, and what a client waits, while others attack; ONLY, TLS
+	go test -tags hitline_attack -count=1 -timeout 0 -v -run '^Test(Attack|Memory)$$/^($(subst $(comma),|,$(ONLY)))' \
 		./internal/attack -args -seconds '$(SECONDS)' -rounds '$(ROUNDS)' $(if $(TLS),-tls)
 
 .PHONY: lint

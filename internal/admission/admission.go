@@ -61,35 +61,43 @@ func (a *Admission) Free(n int64, small bool) {
 // Holder is what one sender holds. Its zero value holds nothing. One goroutine at a time changes it.
 type Holder struct {
 	bytes atomic.Int64 // all
-	brief int64        // of these
+	kept  int64        // of these
 }
 
 // Bytes returns how many bytes it holds. Any goroutine may call it.
 func (h *Holder) Bytes() int64 { return h.bytes.Load() }
 
-// Set makes a holder hold n bytes, of which some are brief: they are held until its next turn. It has its own share. Beyond
-// that what is brief counts as small, and the rest as large, and it may have no more than is left then: so who wants less is
-// admitted longer. Set returns false and changes nothing if it would hold more of either, and that is too much.
-func (a *Admission) Set(h *Holder, n, brief int64) bool {
-	hadSmall, hadLarge := a.parts(h.Bytes(), h.brief)
-	small, large := a.parts(n, brief)
-	if large > hadLarge && !a.add(large-hadLarge, false, large) {
-		return false
+// Set makes a holder hold n bytes, of which some are kept: they have arrived and are not read. It has its own share. Beyond
+// that what is kept counts as small, and the rest as large, and it may have no more than is left then: so who wants less is
+// admitted longer. If it waits for requests of its own, it may keep as much as is left, and hold no more than before in any
+// case. Set returns false and changes nothing if that is too much.
+func (a *Admission) Set(h *Holder, n, kept int64, waits bool) bool {
+	hadSmall, hadLarge := a.parts(h.Bytes(), h.kept)
+	small, large := a.parts(n, kept)
+	if n > h.Bytes() || !waits {
+		if large > hadLarge && !a.add(large-hadLarge, false, large) {
+			return false
+		}
+		some := small
+		if !waits {
+			some += large
+		}
+		if small > hadSmall && !a.add(small-hadSmall, true, some) {
+			a.Free(max(large-hadLarge, 0), false)
+			return false
+		}
+		small, large = min(small, hadSmall), min(large, hadLarge)
 	}
-	if small > hadSmall && !a.add(small-hadSmall, true, large+small) {
-		a.Free(max(large-hadLarge, 0), false)
-		return false
-	}
-	a.Free(max(hadSmall-small, 0), true)
-	a.Free(max(hadLarge-large, 0), false)
+	a.Free(hadSmall-small, true)
+	a.Free(hadLarge-large, false)
 	h.bytes.Store(n)
-	h.brief = brief
+	h.kept = kept
 	return true
 }
 
-// Fits reports whether Set may make a holder hold n bytes of which none are brief.
+// Fits reports whether Set may make a holder hold n bytes of which none are kept.
 func (a *Admission) Fits(h *Holder, n int64) bool {
-	_, had := a.parts(h.Bytes(), h.brief)
+	_, had := a.parts(h.Bytes(), h.kept)
 	_, large := a.parts(n, 0)
 	left := min(a.max-a.all.Load(), a.maxLarge-a.large.Load()) - (large - had)
 	return large <= had || large <= left
@@ -99,8 +107,8 @@ func (a *Admission) Fits(h *Holder, n int64) bool {
 func (a *Admission) Admitted(h *Holder) int64 { return max(h.Bytes()-a.share, 0) }
 
 // parts returns how many of n bytes are small and large beyond the share, which is first of the large ones.
-func (a *Admission) parts(n, brief int64) (small, large int64) {
+func (a *Admission) parts(n, kept int64) (small, large int64) {
 	beyond := max(n-a.share, 0)
-	large = max(n-brief-a.share, 0)
+	large = max(n-kept-a.share, 0)
 	return beyond - large, large
 }

@@ -42,13 +42,13 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// A holder has its share whatever others do. What it holds until its next turn counts as small.
+// A holder has its share whatever others do. What it keeps unread counts as small.
 func TestHolder(t *testing.T) {
 	a := New(1000, 100)
 	holders := make([]Holder, 20)
 	for i := range holders {
 		n := int64(1)
-		for a.Set(&holders[i], n, 0) {
+		for a.Set(&holders[i], n, 0, false) {
 			n++
 		}
 		require.GreaterOrEqual(t, holders[i].Bytes(), int64(100), i)
@@ -58,18 +58,22 @@ func TestHolder(t *testing.T) {
 	require.True(t, a.Fits(&other, 100))
 	require.False(t, a.Fits(&other, 150))
 	require.Zero(t, other.Bytes())
-	require.False(t, a.Set(&other, 150, 10))
+	require.False(t, a.Set(&other, 150, 10, false))
 	require.Zero(t, other.Bytes())
-	require.True(t, a.Set(&other, 200, 100), "a quarter is for what is brief")
+	require.True(t, a.Set(&other, 200, 100, false), "a quarter is for what is kept")
 	require.EqualValues(t, 100, a.Admitted(&other))
-	require.False(t, a.Set(&other, 200, 0), "it is brief no longer")
-	require.False(t, a.Set(&other, 300, 200), "more than is left then")
-	require.True(t, a.Set(&other, 180, 80))
+	require.False(t, a.Set(&other, 210, 100, false), "more large bytes")
+	require.False(t, a.Set(&other, 300, 200, false), "more than is left then")
+	require.False(t, a.Set(&other, 200, 0, false), "it is kept no longer")
+	require.True(t, a.Set(&other, 200, 0, true), "no more than before, while it waits")
+	require.True(t, a.Set(&other, 250, 50, true), "more than is left then, while it waits")
+	require.True(t, a.Set(&other, 100, 0, false))
+	require.True(t, a.Set(&other, 180, 80, false))
 	for i := range holders {
-		require.True(t, a.Set(&holders[i], int64(i), 0))
+		require.True(t, a.Set(&holders[i], int64(i), 0, false))
 	}
 	require.EqualValues(t, 80, a.Held())
-	require.True(t, a.Fits(&other, 180), "brief or not")
-	require.True(t, a.Set(&other, 0, 0))
+	require.True(t, a.Fits(&other, 180), "kept or not")
+	require.True(t, a.Set(&other, 0, 0, false))
 	require.Zero(t, a.Held()+a.large.Load())
 }

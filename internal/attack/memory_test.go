@@ -6,34 +6,165 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
+	"text/tabwriter"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
 
-var memoryConns = flag.String("conns", "100,1000,4000", "connections of a flood")
-var memoryBound = flag.Int("mib", 24, "limits.max_memory")
+const (
+	maxMemory    = 24 // MiB, of limits.max_memory: the least that there may be
+	memoryGroups = 16 // of the pool: masks are long
+)
 
-// floodRequests returns the requests of a kind with which a flood makes the server hold most, nil if there are none.
+// What a server may take under a flood, and what the innocent may be refused.
+const (
+	maxResident = maxMemory*3/2 + 64 // MiB
+	maxGauge    = 1.1                // hitline_memory_bytes by limits.max_memory
+	maxRefused  = 0.01               // over a store, of the innocent's lookups; none over memory
+	fewRefused  = 5                  // that are right, too: on a busy machine there are few lookups
+)
+
+// TestMemory floods a server with each kind of request. No reply is read, and connections that the server closes are
+// replaced. Meanwhile the innocent asks one lookup after the other.
+func TestMemory(t *testing.T) {
+	var table strings.Builder
+	rows := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(rows, "row\tMiB\tpeak\tgauge\tclosed\tright\trefused\tlongest ms\tresult")
+	for _, over := range []string{"memory", "store"} {
+		for tag := range netproto.Tag(netproto.NumTags) {
+			for _, n := range []int{100, 1000, manyConns} {
+				t.Run(fmt.Sprintf("held-%s-%s-%d", over, tag, n), func(t *testing.T) {
+					requests := floodRequests(tag)
+					switch {
+					case requests == nil:
+						t.Fatal("a request that floodRequests does not know")
+					case uint64(n)+500 > maxFiles:
+						t.Skipf("needs %d open files, the hard limit is %d (ulimit -Hn)", n+500, maxFiles)
+					}
+					fmt.Fprint(rows, runFlood(t, over == "store", n, requests))
+				})
+			}
+		}
+	}
+	if err := rows.Flush(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("memory of a server with max_memory %d MiB:\n%s", maxMemory, &table)
+}
+
+// runFlood floods a server from n connections. It returns a line of the table.
+func runFlood(t *testing.T, stored bool, n int, requests [][]byte) string {
+	groups := "{kind: full_attention, block_size: 16}" +
+		strings.Repeat(", {kind: sliding_window, block_size: 16, sliding_window: 1024}", memoryGroups-1)
+	spec := serverSpec{metrics: true, fullStore: stored, env: []string{
+		"HITLINE_POOL={model_name: m, groups: [" + groups + "]}", fmt.Sprintf("HITLINE_LIMITS_MAX_MEMORY=%dMiB", maxMemory),
+	}}
+	if !stored {
+		spec.env = append(spec.env, "HITLINE_BACKEND_MEMORY_MAX_BYTES=8MiB")
+	}
+	server, err := startServer(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.stop()
+	asker, err := newInnocent(server.addr, groupRanks(memoryGroups), atMost, stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asker.close()
+	if err := asker.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	start, _ := server.memory()
+	stop, gauge, asked := make(chan struct{}), make(chan float64, 1), make(chan askCounts, 1)
+	go func() { gauge <- pollMemory(server.metrics, stop) }()
+	go func() { asked <- askOneByOne(asker, stop) }()
+	closed, err := flood(server.addr, n, requests)
+	_, peak := server.memory()
+	close(stop)
+	counts, held := <-asked, <-gauge/(maxMemory*mib)
+	if err == nil {
+		err = server.died()
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	if peak > maxResident && !*overTLS { // whose buffers are not part of limits.max_memory
+		t.Errorf("the server takes %d MiB, at most %d is right", peak, maxResident)
+	}
+	if held > maxGauge || held == 0 {
+		t.Errorf("hitline_memory_bytes is %.2f times limits.max_memory, at most %.2f is right", held, maxGauge)
+	}
+	if err := counts.check(stored); err != nil {
+		t.Error(err)
+	}
+	result := "ok"
+	if t.Failed() {
+		result = "FAILED"
+	}
+	return fmt.Sprintf("%s\t%d\t%d\t%.2f\t%d\t%d\t%d\t%s\t%s\n", strings.TrimPrefix(t.Name(), "TestMemory/"), start, peak, held,
+		closed, counts.right, counts.refused, ms(counts.longest), result)
+}
+
+// flood writes 64 KiB of requests to each of n connections, of one kind to each, and then 8 KiB ten times a second. It
+// returns how many connections the server has closed.
+func flood(addr string, n int, requests [][]byte) (closed int64, err error) {
+	a := &attacker{addr: addr}
+	conns, err := a.open(n)
+	end := time.Now().Add(duration())
+	a.forDuration(n, func(i int) bool {
+		if conns[i] == nil {
+			return false
+		}
+		blob, _ := repeat(requests[i%len(requests)], 64*kib)
+		_ = conns[i].SetWriteDeadline(end) // it may be lost
+		a.floodConn(conns[i], blob)
+		conns[i].Close()
+		if time.Now().After(end) {
+			return false
+		}
+		conn, err := dial(addr)
+		if err != nil { // the system's queue of connections is full
+			time.Sleep(10 * time.Millisecond)
+			return true
+		}
+		a.opened.Add(1)
+		conns[i] = conn
+		return true
+	})
+	for _, conn := range conns {
+		if conn != nil {
+			conn.Close()
+		}
+	}
+	return a.opened.Load() - int64(n), err
+}
+
+func (a *attacker) floodConn(conn net.Conn, blob []byte) {
+	for open := a.write(conn, blob, 0); open; {
+		for piece := range slices.Chunk(blob, 8*kib) {
+			time.Sleep(100 * time.Millisecond)
+			if open = a.write(conn, piece, 0); !open {
+				break
+			}
+		}
+	}
+}
+
+// floodRequests returns the requests of a kind that make the server hold most, small and large ones; nil if it knows none.
 func floodRequests(tag netproto.Tag) [][]byte {
-	const hashLen = 32
-	hashes := randomBytes("flood", 2000*hashLen)
+	const hashLen, many = 32, 2000
+	hashes := randomBytes("flood", many*hashLen)
 	u32 := func(numbers ...uint32) (b []byte) {
 		for _, n := range numbers {
 			b = binary.BigEndian.AppendUint32(b, n)
@@ -46,147 +177,63 @@ func floodRequests(tag netproto.Tag) [][]byte {
 	keys := func(n int) []byte {
 		return append(netproto.AppendKeys(nil, nil, tag, netproto.WireRank{}, hashLen, n*hashLen), hashes[:n*hashLen]...)
 	}
+	storePrompt := func(n int) []byte {
+		return request(tag, u32(uint32(n*blockTokens), 0, netproto.PromptTokensUnknown, 0), nil, nil, []byte{0, hashLen}, hashes[:n*hashLen])
+	}
+	named := func(plain []byte) [][]byte { // with long ids, too
+		var envelope []byte
+		for range netproto.MaxEnvelopeFrames {
+			envelope = netproto.AppendFrame(envelope, make([]byte, netproto.MaxAddress), true)
+		}
+		return [][]byte{plain, slices.Concat(netproto.AppendFrame(envelope, nil, true), plain)}
+	}
 	switch tag {
 	case netproto.TagUnknown:
-		return [][]byte{netproto.AppendFrame(nil, []byte("x"), false)}
+		return named(netproto.AppendFrame(nil, []byte("x"), false))
 	case netproto.TagLookup:
 		return [][]byte{lookup(hashes[:hashLen], hashLen), lookup(hashes, hashLen)}
 	case netproto.TagLookupFrom, netproto.TagExplain, netproto.TagPlan:
-		return [][]byte{from(1), from(2000)}
+		return [][]byte{from(1), from(many)}
 	case netproto.TagRenew:
 		return [][]byte{request(tag, []byte{0, hashLen}, hashes[:hashLen]), request(tag, []byte{0, hashLen}, hashes)}
 	case netproto.TagLoadMask:
-		return [][]byte{request(tag, u32(1<<20, 1<<16))}
+		return named(request(tag, u32(1<<20, 1<<16)))
 	case netproto.TagStoreMask:
-		return [][]byte{request(tag, u32(1<<18, 0, 0xffffffff)), request(tag, u32(64, 0, 0xffffffff))}
+		return [][]byte{request(tag, u32(1<<18, 0, netproto.PromptTokensUnknown)), request(tag, u32(64, 0, netproto.PromptTokensUnknown))}
 	case netproto.TagLookupMask:
 		return [][]byte{request(tag, u32(1<<18)), request(tag, u32(64))}
 	case netproto.TagStore, netproto.TagEvict:
-		return [][]byte{keys(1), keys(2000)}
+		return [][]byte{keys(1), keys(many)}
 	case netproto.TagStorePrompt:
-		return [][]byte{
-			request(tag, u32(16, 0, 0xffffffff, 0), nil, nil, []byte{0, hashLen}, hashes[:hashLen]),
-			request(tag, u32(32000, 0, 0xffffffff, 0), nil, nil, []byte{0, hashLen}, hashes),
-		}
+		return [][]byte{storePrompt(1), storePrompt(many)}
 	case netproto.TagReset:
-		return [][]byte{request(tag)}
+		return named(request(tag))
 	case netproto.TagResetRank:
-		return [][]byte{request(tag, make([]byte, 6))}
+		return named(request(tag, make([]byte, 6)))
 	case netproto.TagPing:
-		return [][]byte{request(tag), request(tag, make([]byte, 60000))}
+		return append(named(request(tag)), request(tag, make([]byte, 60000)))
 	case netproto.TagStat:
-		return [][]byte{request(tag)}
+		return named(request(tag))
 	case netproto.TagPool:
 		return [][]byte{request(tag, []byte(`{"name":""}`)), request(tag, bytes.Repeat([]byte(" "), 60000))}
 	case netproto.TagAuth:
-		return [][]byte{request(tag, []byte("wrong-token-0123456789"))}
+		return named(request(tag, []byte("wrong-token-0123456789")))
 	}
 	return nil
 }
 
-// flood writes blobs to connections as far as they are taken, and reads nothing.
-type flood struct {
-	conns []*floodConn
-	sent  atomic.Int64
-	lost  atomic.Int64
-}
-
-type floodConn struct {
-	net.Conn
-	raw interface {
-		Write(func(uintptr) bool) error
-	}
-	blob, rest []byte
-	lost       bool
-	most       int
-}
-
-func openFlood(addr string, n int, blobs [][]byte) (*flood, error) {
-	f := &flood{conns: make([]*floodConn, n)}
-	err := inParallel(n, func(i int) error {
-		conn, err := dial(addr)
-		if err != nil {
-			return err
-		}
-		raw, err := conn.(*net.TCPConn).SyscallConn()
-		if err != nil {
-			return err
-		}
-		f.conns[i] = &floodConn{Conn: conn, raw: raw, blob: blobs[i%len(blobs)], rest: blobs[i%len(blobs)]}
-		return nil
-	})
-	return f, err
-}
-
-// run floods until end.
-func (f *flood) run(end time.Time) {
-	var running sync.WaitGroup
-	for part := range slices.Chunk(f.conns, (len(f.conns)+3)/4) {
-		running.Go(func() {
-			for begin := time.Now(); begin.Before(end); begin = time.Now() {
-				for _, c := range part {
-					if n := c.send(); n > 0 {
-						f.sent.Add(int64(n))
-					} else if n < 0 {
-						f.lost.Add(1)
-					}
-				}
-				time.Sleep(time.Until(begin.Add(100 * time.Millisecond)))
-			}
-		})
-	}
-	running.Wait()
-}
-
-// send writes what the kernel takes of the next requests. It returns -1 if the connection was lost.
-func (c *floodConn) send() (n int) {
-	if c.lost {
-		return 0
-	}
-	if len(c.rest) == 0 {
-		c.rest = c.blob
-		c.most = max(8*kib, len(c.blob)/8)
-	}
-	most := len(c.rest)
-	if c.most > 0 {
-		most = min(most, c.most)
-	}
-	var err error
-	if failed := c.raw.Write(func(fd uintptr) bool { n, err = unix.Write(int(fd), c.rest[:most]); return true }); failed != nil {
-		err = failed
-	}
-	switch {
-	case err == unix.EAGAIN:
-		return 0
-	case err != nil:
-		c.lost = true
-		return -1
-	}
-	c.rest = c.rest[n:]
-	return n
-}
-
-func (f *flood) close() {
-	for _, c := range f.conns {
-		if c != nil {
-			_ = c.Conn.(*net.TCPConn).SetLinger(0)
-			c.Close()
-		}
-	}
-}
-
 var memoryGauge = regexp.MustCompile(`(?m)^hitline_memory_bytes (\S+)`)
 
-// pollMemory returns the largest value of hitline_memory_bytes until stop is closed.
+// pollMemory returns the largest value of hitline_memory_bytes until stop is closed; 0 if it never was read.
 func pollMemory(addr string, stop chan struct{}) (most float64) {
-	client := http.Client{Timeout: 5 * time.Second}
+	client := http.Client{Timeout: lastAnswers}
 	for {
 		if resp, err := client.Get("http://" + addr + "/metrics"); err == nil {
-			text, _ := io.ReadAll(resp.Body)
+			text, _ := io.ReadAll(resp.Body) // a part of it has no match
 			resp.Body.Close()
 			if m := memoryGauge.FindSubmatch(text); m != nil {
-				v, _ := strconv.ParseFloat(string(m[1]), 64)
-				most = max(most, v)
+				held, _ := strconv.ParseFloat(string(m[1]), 64)
+				most = max(most, held)
 			}
 		}
 		select {
@@ -197,13 +244,15 @@ func pollMemory(addr string, stop chan struct{}) (most float64) {
 	}
 }
 
+// askCounts are the answers to an innocent that asks one lookup after the other.
 type askCounts struct {
-	right, refused, lost int
-	longest              time.Duration
-	why                  string
+	right, refused int
+	longest        time.Duration
+	reason         string // of the last refusal
+	err            error  // a wrong answer, or none
 }
 
-// askOneByOne asks the questions on one connection, each after the answer to the one before, until stop is closed.
+// askOneByOne asks on one connection, each lookup after the answer to the one before, until stop is closed.
 func askOneByOne(c *innocent, stop chan struct{}) (counts askCounts) {
 	conn := c.conns[0]
 	in := bufio.NewReader(conn)
@@ -213,130 +262,41 @@ func askOneByOne(c *innocent, stop chan struct{}) (counts askCounts) {
 			return counts
 		case <-time.After(5 * time.Millisecond):
 		}
-		q := c.questions[i%len(c.questions)]
-		begin := time.Now()
-		_ = conn.SetDeadline(begin.Add(lastAnswers))
-		_, _ = conn.Write(q.request)
+		q, begin := c.questions[i%len(c.questions)], time.Now()
+		_ = conn.SetDeadline(begin.Add(lastAnswers)) // it may be lost
+		_, _ = conn.Write(q.request)                 // the reader sees that it is lost
 		frames, err := readMessage(in)
-		if err != nil {
-			counts.lost++
-			counts.why = err.Error()
-			return counts
-		}
 		counts.longest = max(counts.longest, time.Since(begin))
-		if len(frames[0]) == 1 {
+		switch {
+		case err != nil:
+			counts.err = fmt.Errorf("attack: the innocent has no answer: %w", err)
+			return counts
+		case len(frames[0]) == 1:
 			counts.refused++
-			counts.why = string(frames[1])
-		} else {
+			counts.reason = fmt.Sprintf("%q", frames[1:])
+		case netproto.ParseInt(frames[0]) > q.hit:
+			counts.err = fmt.Errorf("attack: the innocent has a hit of %d tokens, at most %d is right", netproto.ParseInt(frames[0]), q.hit)
+			return counts
+		default:
 			counts.right++
 		}
 	}
 }
 
-const memoryGroups = 16
-
-func TestMemory(t *testing.T) {
-	pool := "{kind: full_attention, block_size: 16}" + strings.Repeat(", {kind: sliding_window, block_size: 16, sliding_window: 1024}", memoryGroups-1)
-	for _, stored := range []bool{false, true} {
-		for tag := range netproto.Tag(netproto.NumTags) {
-			for _, text := range strings.Split(*memoryConns, ",") {
-				n, _ := strconv.Atoi(text)
-				where := "memory"
-				if stored {
-					where = "store"
-				}
-				t.Run(fmt.Sprintf("%s-%s-%d", where, tag, n), func(t *testing.T) {
-					requests := floodRequests(tag)
-					if requests == nil {
-						t.Fatal("a new request: say which of them makes the server hold most")
-					}
-					var blobs [][]byte
-					for _, r := range requests {
-						blob, _ := repeat(r, 64*kib)
-						blobs = append(blobs, blob)
-					}
-					spec := serverSpec{metrics: true, fullStore: stored, env: []string{
-						"HITLINE_POOL={model_name: m, groups: [" + pool + "]}",
-						fmt.Sprintf("HITLINE_LIMITS_MAX_MEMORY=%dMiB", *memoryBound),
-						"HITLINE_BACKEND_MEMORY_MAX_BYTES=8MiB", "HITLINE_PPROF=true",
-					}}
-					if stored {
-						spec.env = append(spec.env[:2], "HITLINE_PPROF=true")
-					}
-					server, err := startServer(t.Context(), spec)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer server.stop()
-					asker, err := newInnocent(server.addr, groupRanks(memoryGroups), atMost, stored)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer asker.close()
-					if err := asker.prepare(); err != nil {
-						t.Fatal(err)
-					}
-					base, _ := server.memory()
-					f, err := openFlood(server.addr, n, blobs)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer f.close()
-					before, err := server.stat()
-					if err != nil {
-						t.Fatal(err)
-					}
-					stop, gauge := make(chan struct{}), make(chan float64, 1)
-					go func() { gauge <- pollMemory(server.metrics, stop) }()
-					idle, _ := server.memory()
-					for _, c := range asker.conns {
-						fmt.Println("INNOCENT", c.LocalAddr())
-					}
-					go func() {
-						time.Sleep(duration() * 2 / 3)
-						if resp, err := http.Get("http://" + server.metrics + "/debug/pprof/heap?debug=1"); err == nil {
-							text, _ := io.ReadAll(resp.Body)
-							resp.Body.Close()
-							_ = os.WriteFile("/tmp/mem/heap.txt", text, 0o600)
-						}
-						if resp, err := http.Get("http://" + server.metrics + "/debug/pprof/profile?seconds=2"); err == nil {
-							text, _ := io.ReadAll(resp.Body)
-							resp.Body.Close()
-							_ = os.WriteFile("/tmp/mem/cpu.pb", text, 0o600)
-						}
-					}()
-					asked := make(chan askCounts, 1)
-					go func() { asked <- askOneByOne(asker, stop) }()
-					f.run(time.Now().Add(duration()))
-					_, peak := server.memory()
-					close(stop)
-					results := <-asked
-					most := int(<-gauge)
-					bound := *memoryBound*3/2 + 64
-					verdict := "ok"
-					if peak > bound {
-						verdict = "OVER"
-					}
-					fmt.Printf("%-28s base %d idle %d peak %4d of %d %s account %.2f sent %d MiB lost %d innocent %+v\n", t.Name()[len("TestMemory/"):], base, idle, peak, bound, verdict,
-						float64(most)/float64(*memoryBound<<20), f.sent.Load()>>20, f.lost.Load(), results)
-					f.close()
-					for range 4 {
-						time.Sleep(time.Second)
-						after, _ := server.stat()
-						fmt.Println("   ", after["memory"], after["connections"], after["in_flight"], after["accept_errors"])
-					}
-					if after, err := server.stat(); err == nil {
-						fmt.Println("   ", changes(before, after), after["memory"], after["busy"])
-					} else {
-						fmt.Println("   ", err)
-					}
-					if err := server.died(); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-		}
+// check returns what is wrong with the answers.
+func (a *askCounts) check(stored bool) error {
+	limit := 0
+	if stored {
+		limit = max(fewRefused, int(maxRefused*float64(a.right+a.refused)))
 	}
+	switch {
+	case a.err != nil:
+		return a.err
+	case a.right == 0:
+		return fmt.Errorf("attack: the innocent has no right answer")
+	case a.refused > limit:
+		return fmt.Errorf("attack: the innocent is refused %d of %d lookups, at most %d is right: %s",
+			a.refused, a.right+a.refused, limit, a.reason)
+	}
+	return nil
 }
-
-var _ = coordinator.GroupRank{}

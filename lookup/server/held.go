@@ -20,11 +20,11 @@ func (s *session) hold() bool {
 	if held == before {
 		return true
 	}
-	brief := 0
-	if !s.mustKeep() {
-		brief = s.kept.held()
+	kept := s.kept.held()
+	if j := s.jobs.waiting; j != nil && j.isSmall() {
+		kept += j.bytes
 	}
-	if !s.server.admission.Set(&s.held, held, int64(brief)) {
+	if !s.server.admission.Set(&s.held, held, int64(kept), s.jobs.running > 0) {
 		return false
 	}
 	s.metrics.held.Add(held - before)

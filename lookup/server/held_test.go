@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"strings"
@@ -64,6 +66,22 @@ func TestUnfinishedRequestsAreCharged(t *testing.T) {
 		require.Zero(t, server.heldBytes(), name)
 	}
 	require.Zero(t, server.admission.Held())
+}
+
+// Peers that have as much in flight as they may, and read their replies, are answered, some of them as busy. None is closed.
+func TestReadersStayConnected(t *testing.T) {
+	const conns, stats = 16, 1000
+	server := startServer(t, blocks16, Limits{MaxMemory: 24 << 20})
+	for range conns {
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		p.Send(t, bytes.Repeat(lookuptest.Encode([]byte("stat")), stats))
+		go func() { _, _ = io.Copy(io.Discard, p) }() // ends with the connection
+	}
+	lookuptest.Eventually(t, "all are answered", func() bool {
+		st := server.Stat()
+		return st.Requests["stat"] == conns*stats || len(st.Closed) > 0
+	})
+	require.Empty(t, server.Stat().Closed)
 }
 
 // TestUnsentSince checks from when on a peer takes none of its replies.

@@ -327,13 +327,18 @@ func (s *session) finishJobs() {
 		js.running--
 		s.applyJob(completed[0])
 	}
-	if j := js.waiting; j != nil && s.sendErr == nil && !s.mustWait(j) {
-		js.waiting = nil
-		if !j.isBarrier() {
-			s.barrier = nil
-		}
-		s.submit(j)
+	j := js.waiting
+	if j == nil || s.sendErr != nil {
+		return
 	}
+	if js.waiting = nil; s.mustWait(j) {
+		js.waiting = j
+		return
+	}
+	if !j.isBarrier() {
+		s.barrier = nil
+	}
+	s.submit(j)
 }
 
 // jobsPerTurn is how many jobs are answered in a turn.

@@ -22,7 +22,7 @@ func (s *session) charge(j *job, bytes int) bool {
 func (s *session) holdSubmitted(bytes int) {
 	s.jobs.submitted = bytes
 	s.metrics.held.Add(int64(bytes) - s.held.Bytes())
-	s.server.admission.Set(&s.held, int64(bytes), 0) // it is less than before
+	s.server.admission.Set(&s.held, int64(bytes), 0, true) // it is no more than before
 }
 
 // copiedBytes returns how many bytes a job holds that is not served yet.

@@ -19,7 +19,7 @@ import (
 )
 
 // session is one connection: the reader of its requests, and their replies. It belongs to its event
-// loop. The atomic fields are read by closeOverdue, drain and closeLargest. Whoever closes
+// loop. The atomic fields are read by closeOverdue, drain and closeLate. Whoever closes
 // the connection sets reason.
 type session struct {
 	_      cpu.CacheLinePad // what other event loops write to is on other cache lines
