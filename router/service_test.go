@@ -409,7 +409,7 @@ func TestNewRefuses(t *testing.T) {
 		"vLLM's field":     {Models: []Model{{ModelKey: llama, Fleet: known.Fleet, Hash: &Hashing{Type: TypeSGLang, Lookahead: 1}}}},
 		"hash length":      {Models: []Model{{ModelKey: llama, Pool: pool, Hash: &Hashing{Algorithm: blockhash.XXHash, Seed: new(string)}}}},
 		"name":             {Models: []Model{{ModelKey: ModelKey{Name: "a\x00"}}}},
-		"no tenant":        {Models: []Model{{ModelKey: ModelKey{Name: "a", Tenant: LoadableKey}, Fleet: known.Fleet}}},
+		"tenant":           {Models: []Model{{ModelKey: ModelKey{Name: "a", Tenant: "\x00"}, Fleet: known.Fleet}}},
 		"negative models":  {MaxModels: -1},
 		"negative sources": {MaxSources: -1},
 		"negative payload": {MaxPayload: -1},

@@ -201,58 +201,30 @@ type engineHeld struct {
 
 // parseHolders reads an answer.
 func parseHolders(reply []byte) (a holdersAnswer, err error) {
-	var top map[string]json.RawMessage
-	if err := json.Unmarshal(reply, &top); err != nil {
-		return a, errors.New("no JSON object")
+	var top struct {
+		Instances map[string]struct {
+			Longest        int64 `json:"longest_matched"`
+			GPU, CPU, Disk int64
+			DP             map[int]int64
+			Media          map[string]int64
+		}
+		Loadable *int64 `json:"loadable_tokens"`
+		Unknown  string `json:"loadable_unknown"`
+		Unsure   map[string][]string
 	}
-	for key, value := range top {
-		switch key {
-		case router.LoadableKey:
-			err = json.Unmarshal(value, &a.loadable)
-		case router.LoadableUnknownKey:
-			err = json.Unmarshal(value, &a.unknown)
-		case router.UnsureKey:
-			err = json.Unmarshal(value, &a.unsure)
-		default: // the tenant
-			err = a.addEngines(value)
-		}
-		if err != nil {
-			return a, fmt.Errorf("not an answer of /query: %q", key)
-		}
+	if err := json.Unmarshal(reply, &top); err != nil || top.Instances == nil {
+		return a, errors.New("not an answer of /query")
+	}
+	a.loadable, a.unknown, a.unsure = top.Loadable, top.Unknown, top.Unsure
+	for name, e := range top.Instances {
+		media := map[string]int64{"GPU": e.GPU, "CPU": e.CPU, "DISK": e.Disk}
+		maps.Copy(media, e.Media)
+		a.engines = append(a.engines, engineHeld{name, e.Longest, e.DP, media})
 	}
 	slices.SortFunc(a.engines, func(a, b engineHeld) int {
 		return cmp.Or(cmp.Compare(b.longest, a.longest), strings.Compare(a.name, b.name))
 	})
 	return a, nil
-}
-
-// addEngines reads what the engines of a tenant have.
-func (a *holdersAnswer) addEngines(text []byte) error {
-	var engines map[string]map[string]json.RawMessage
-	if err := json.Unmarshal(text, &engines); err != nil {
-		return err
-	}
-	for name, fields := range engines {
-		e := engineHeld{name: name, media: map[string]int64{}}
-		for field, value := range fields {
-			var err error
-			switch field {
-			case "DP":
-				err = json.Unmarshal(value, &e.ranks)
-			case "longest_matched":
-				err = json.Unmarshal(value, &e.longest)
-			default:
-				var tokens int64
-				err = json.Unmarshal(value, &tokens)
-				e.media[field] = tokens
-			}
-			if err != nil {
-				return err
-			}
-		}
-		a.engines = append(a.engines, e)
-	}
-	return nil
 }
 
 // isUnsure reports whether an engine is unsure for a reason.

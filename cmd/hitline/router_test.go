@@ -95,15 +95,18 @@ engine-0  48      48   0: 32, 1: 48
 	require.Equal(t, exitDone, stored.code, stored.stderr)
 	assert.Equal(t, want+"the store can load 64 tokens\n"+unsure, ask("--loadable").stdout)
 	assert.Equal(t, want+"the store can load 48 tokens\n", hitline(t, hexKeys(hashes), "holders", "--connect", s.router, "--hashes-file", "-", "--loadable", "--tokens", "64").stdout)
-	assert.Equal(t, `{"default":{"engine-1":{"longest_matched":96,"GPU":96,"CPU":0,"DISK":0,"DP":{"0":96}},`+
-		`"engine-0":{"longest_matched":48,"GPU":48,"CPU":0,"DISK":0,"DP":{"0":32,"1":48}}},"loadable_tokens":64,"unsure":{"engine-0":["unchecked"],"engine-1":["unchecked"]}}`+"\n", ask("--loadable", "--json").stdout)
+	assert.Equal(t, `{"instances":{"engine-1":{"longest_matched":96,"gpu":96,"cpu":0,"disk":0,"dp":{"0":96}},`+
+		`"engine-0":{"longest_matched":48,"gpu":48,"cpu":0,"disk":0,"dp":{"0":32,"1":48}}},"tenant_id":"default","loadable_tokens":64,`+
+		`"unsure":{"engine-0":["unchecked"],"engine-1":["unchecked"]},"unsure_ranks":{"engine-0":{"0":["unchecked"],"1":["unchecked"]},"engine-1":{"0":["unchecked"]}}}`+"\n", ask("--loadable", "--json").stdout)
 
 	api := &metricsServer{metrics: s.router}
 	const asJSON = "Content-Type: application/json"
 	code, reply := api.send(t, "POST", "/query", `{"model": "llama", "block_size": 16, "token_ids": [`+strings.Join(strings.Fields(ids), ",")+`]}`, asJSON)
 	assert.Equal(t, 200, code, reply)
-	assert.JSONEq(t, `{"default": {"engine-0": {"longest_matched": 48, "GPU": 48, "CPU": 0, "DISK": 0, "DP": {"0": 32, "1": 48}},
-		"engine-1": {"longest_matched": 96, "GPU": 96, "CPU": 0, "DISK": 0, "DP": {"0": 96}}}, "unsure": {"engine-0": ["unchecked"], "engine-1": ["unchecked"]}}`, reply)
+	assert.JSONEq(t, `{"instances": {"engine-0": {"longest_matched": 48, "gpu": 48, "cpu": 0, "disk": 0, "dp": {"0": 32, "1": 48}},
+		"engine-1": {"longest_matched": 96, "gpu": 96, "cpu": 0, "disk": 0, "dp": {"0": 96}}}, "tenant_id": "default",
+		"unsure": {"engine-0": ["unchecked"], "engine-1": ["unchecked"]},
+		"unsure_ranks": {"engine-0": {"0": ["unchecked"], "1": ["unchecked"]}, "engine-1": {"0": ["unchecked"]}}}`, reply)
 	code, reply = api.get(t, "GET", "/ready")
 	assert.Equal(t, 200, code, reply)
 	code, _ = api.send(t, "POST", "/query", `{}`, asJSON, "Origin: http://evil.example")
@@ -326,7 +329,7 @@ func TestRouterListener(t *testing.T) {
 	assert.Equal(t, 403, status("/unregister", `{}`, router))
 	assert.Equal(t, 200, status("/predict", `{"model": "m", "instance_id": "i", "seq_hashes": [1]}`, admin))
 	_, body := ask("/query_by_hash", query, router)
-	assert.JSONEq(t, `{"default": {"i": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16, "DP": {"0": 16}}}}`, body)
+	assert.JSONEq(t, `{"instances": {"i": {"longest_matched": 16, "gpu": 0, "cpu": 0, "disk": 0, "dp": {"0": 16}, "media": {"predicted": 16}}}, "tenant_id": "default"}`, body)
 
 	routerFile := filepath.Join(dir, "router")
 	require.NoError(t, os.WriteFile(routerFile, []byte(router+"\n"), 0o600))

@@ -192,7 +192,7 @@ func TestPromptGoesWhereMostOfItIs(t *testing.T) {
 // An engine is stale if one of its ranks is. The prefixes of the others still count.
 func TestOtherRanksOfAStaleEngine(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"default": {"engine-0": {"longest_matched": 32, "DP": {"1": 32}}}, "loadable_tokens": 48,
+		_, _ = w.Write([]byte(`{"instances": {"engine-0": {"longest_matched": 32, "dp": {"1": 32}}}, "loadable_tokens": 48,
 			"unsure": {"engine-0": ["stale"], "engine-1": ["stale"]}}`))
 	}))
 	defer server.Close()
@@ -313,8 +313,8 @@ func TestNoScores(t *testing.T) {
 		reply   string
 		timeout time.Duration
 	}{
-		"late": {"", scorerTimeout}, "no JSON": {"x", patience}, "another form": {`{"default": 3, "tokens": 3}`, patience},
-		"too long": {`{"default": {}}` + strings.Repeat(" ", maxReply), patience},
+		"late": {"", scorerTimeout}, "no JSON": {"x", patience}, "another form": {`{"instances": 3, "tokens": 3}`, patience},
+		"too long": {`{"instances": {}}` + strings.Repeat(" ", maxReply), patience},
 	} {
 		reply.Store(c.reply)
 		p.scorer.client.timeout, p.tokenizer.client.timeout = c.timeout, c.timeout
@@ -358,7 +358,7 @@ func TestRanksAndBounds(t *testing.T) {
 		}
 		body = nil
 		_ = json.NewDecoder(r.Body).Decode(&body)
-		_, _ = w.Write([]byte(`{"default": {"engine-0": {"longest_matched": 32, "DP": {"0": 16, "1": 32}},
+		_, _ = w.Write([]byte(`{"instances": {"engine-0": {"longest_matched": 32, "dp": {"0": 16, "1": 32}},
 			"engine-1": {"longest_matched": 1000}, "default/vllm-2-rank-0": {"longest_matched": -5}}, "loadable_tokens": 20, "loadable_unknown": "why"}`))
 	}))
 	defer stub.Close()

@@ -128,7 +128,7 @@ func (s *scorer) Score(ctx context.Context, _ *scheduling.CycleState, request *s
 			scores[endpoint] = 0
 			continue
 		}
-		saved := float64(held) + s.parameters.StoreWeight*float64(max(answer.loadable-held, 0))
+		saved := float64(held) + s.parameters.StoreWeight*float64(max(answer.Loadable-held, 0))
 		scores[endpoint] = min(saved/float64(len(request.TokenizedPrompt.TokenIDs)), 1)
 	}
 	return scores
@@ -183,54 +183,36 @@ func (s *scorer) ask(ctx context.Context, request *scheduling.LLMRequest) (*answ
 
 // answer is what hitline says of a prompt.
 type answer struct {
-	engines  map[string]holding
-	loadable int // leading tokens that the store can load; 0 if it was not asked
-	unsure   map[string][]string
+	Engines  map[string]holding  `json:"instances"`
+	Loadable int                 `json:"loadable_tokens"` // leading tokens that the store can load; 0 if it was not asked
+	Unsure   map[string][]string `json:"unsure"`
 }
 
 // holding is how many leading tokens an engine has, and each of its ranks.
 type holding struct {
 	Tokens int            `json:"longest_matched"`
-	Ranks  map[string]int `json:"DP"`
+	Ranks  map[string]int `json:"dp"`
 }
 
-// decodeAnswer reads an answer of /query: the tenant's engines are under its name, besides other fields.
+// decodeAnswer reads an answer of /query.
 func decodeAnswer(reply []byte) (*answer, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(reply, &fields); err != nil {
+	a := &answer{}
+	if err := json.Unmarshal(reply, a); err != nil {
 		return nil, fmt.Errorf("hitline's answer: %w", err)
 	}
-	a, tenants := &answer{}, 0
-	var errs []error
-	for name, value := range fields {
-		var into any = &a.engines
-		switch name {
-		case "loadable_tokens":
-			into = &a.loadable
-		case "loadable_unknown": // the store counts for nothing
-			continue
-		case "unsure":
-			into = &a.unsure
-		default:
-			tenants++
-		}
-		if err := json.Unmarshal(value, into); err != nil {
-			errs = append(errs, fmt.Errorf("hitline's answer: %s: %w", name, err))
-		}
+	if a.Engines == nil {
+		return nil, errors.New("hitline's answer has no instances")
 	}
-	if tenants != 1 {
-		errs = append(errs, fmt.Errorf("hitline's answer has %d tenants, want 1", tenants))
-	}
-	return a, errors.Join(errs...)
+	return a, nil
 }
 
 // held returns how many leading tokens a source has, and whether events of one of its engine's ranks may be missing. What
 // it has then is of other ranks, or predicted, but for LastKnown.
 func (a *answer) held(s source) (tokens int, isStale bool) {
-	held := a.engines[s.Engine]
+	held := a.Engines[s.Engine]
 	tokens = held.Tokens
 	if s.Rank != nil {
 		tokens = held.Ranks[strconv.Itoa(*s.Rank)]
 	}
-	return max(tokens, 0), slices.Contains(a.unsure[s.Engine], "stale")
+	return max(tokens, 0), slices.Contains(a.Unsure[s.Engine], "stale")
 }

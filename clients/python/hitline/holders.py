@@ -55,10 +55,6 @@ _ARGUMENTS = {"tenant_id": "tenant", "instance_id": "engine"}
 # The refusals that have a type of their own, by their code.
 _REFUSALS = {"unauthorized": NotAuthenticated, "forbidden": NotAllowed}
 
-# They stand beside the tenant in an answer, so no tenant has these names.
-_LOADABLE, _UNKNOWN, _UNSURE = "loadable_tokens", "loadable_unknown", "unsure"
-
-
 class Holder(NamedTuple):
     """What one engine has of a prompt."""
 
@@ -350,16 +346,14 @@ def _decode(answer: bytes) -> Holders:
     """Decodes the answer to /query and /query_by_hash."""
     try:
         document = json.loads(answer)
-        loadable, unknown = document.pop(_LOADABLE, None), document.pop(_UNKNOWN, None)
-        reasons = document.pop(_UNSURE, {})
-        unsure = {engine: tuple(map(str, why)) for engine, why in reasons.items()}
+        loadable, unknown = document.get("loadable_tokens"), document.get("loadable_unknown")
+        unsure = {engine: tuple(map(str, why)) for engine, why in document.get("unsure", {}).items()}
         holders = []
-        (engines,) = document.values()  # the tenant's
-        for engine, fields in engines.items():
-            tokens, ranks = _count(fields.pop("longest_matched")), fields.pop("DP")
-            media = {medium: _count(count) for medium, count in fields.items()}
-            by_rank = {_rank(rank): _count(count) for rank, count in ranks.items()}
-            holders.append(Holder(engine, tokens, media, by_rank))
+        for engine, fields in document["instances"].items():
+            media = {"GPU": fields["gpu"], "CPU": fields["cpu"], "DISK": fields["disk"], **fields.get("media", {})}
+            ranks = {_rank(rank): _count(count) for rank, count in fields["dp"].items()}
+            counts = {medium: _count(count) for medium, count in media.items()}
+            holders.append(Holder(engine, _count(fields["longest_matched"]), counts, ranks))
         return Holders(tuple(holders), None if loadable is None else _count(loadable), unsure, unknown and str(unknown))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise BadReply(f"holders: {printable(repr(error))} in the answer") from error

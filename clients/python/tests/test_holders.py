@@ -35,9 +35,9 @@ from hitline import (
 from tests.support import CERTS, PATIENCE, Server, hashes, needs_certs, needs_server, unused_address
 
 # An answer with these counts: tokens, those of a medium, and those of a rank.
-BAD_COUNT = '{"default": {"e": {"longest_matched": %s, "GPU": %s, "DP": {"%s": %s}}}}'
+BAD_COUNT = '{"instances": {"e": {"longest_matched": %s, "gpu": %s, "cpu": 0, "disk": 0, "dp": {"%s": %s}}}}'
 
-NOBODY = '{"default": {}}'
+NOBODY = '{"instances": {}}'
 
 
 NO_HTTP = "the server does not speak HTTP; give the address of router.listen, with https:// if it has TLS"
@@ -124,9 +124,9 @@ class Scripted(unittest.TestCase):
         self.addCleanup(patched.stop)
 
     def test_all_fields(self) -> None:
-        reply = """{"t": {"e1": {"longest_matched": 32, "GPU": 16, "CPU": 32, "DISK": 0, "DP": {"0": 16, "1": 32}},
-            "e0": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16, "DP": {"0": 16}}},
-            "loadable_tokens": 0, "loadable_unknown": "why", "unsure": {"e2": ["incomplete", "stale"]}}"""
+        reply = """{"instances": {"e1": {"longest_matched": 32, "gpu": 16, "cpu": 32, "disk": 0, "dp": {"0": 16, "1": 32}},
+            "e0": {"longest_matched": 16, "gpu": 0, "cpu": 0, "disk": 0, "dp": {"0": 16}, "media": {"predicted": 16}}},
+            "tenant_id": "t", "loadable_tokens": 0, "loadable_unknown": "why", "unsure": {"e2": ["incomplete", "stale"]}}"""
         with scripted(reply=reply) as (script, address), HoldersClient(address + "/", token="secret") as client:
             found = client.holders(
                 [b"a" * 32, b"\xff" * 32], model="llama", tenant="t", engine="e", loadable=True, num_tokens=40
@@ -157,19 +157,17 @@ class Scripted(unittest.TestCase):
             "",
             "[]",
             "{}",
-            '{"default": 1}',
-            '{"default": {"e": 1}}',
-            '{"default": {"e": {"longest_matched": 1}}}',
-            '{"default": {"e": {"longest_matched": "x", "DP": {}}}}',
-            '{"default": {"e": {"longest_matched": 1, "DP": {"x": 1}}}}',
-            '{"default": {}, "loadable_tokens": "many"}',
-            '{"default": {}, "loadable_tokens": -1}',
-            '{"default": {}, "unsure": ["e"]}',
+            '{"instances": 1}',
+            '{"instances": {"e": 1}}',
+            '{"instances": {"e": {"longest_matched": 1}}}',
+            '{"instances": {}, "loadable_tokens": "many"}',
+            '{"instances": {}, "loadable_tokens": -1}',
+            '{"instances": {}, "unsure": ["e"]}',
             "[" * 60_000,
-            *(BAD_COUNT % (count, 1, "0", 1) for count in ("-5", "1.9", "1e999", "NaN", "true", '"7"', "[7]", str(1 << 63))),
+            *(BAD_COUNT % (count, 1, "0", 1) for count in ("-5", "1.9", "1e999", "NaN", "true", '"x"', '"7"', "[7]", str(1 << 63))),
             *(BAD_COUNT % (1, count, "0", 1) for count in ("-5", "1.9", "Infinity", "null")),
             *(BAD_COUNT % (1, 1, "0", count) for count in ("-5", "1.9", "1e999")),
-            *(BAD_COUNT % (1, 1, rank, 1) for rank in ("-1", "1.5", "٣", " 1", "9" * 5000)),
+            *(BAD_COUNT % (1, 1, rank, 1) for rank in ("-1", "1.5", "x", "٣", " 1", "9" * 5000)),
         ):
             with self.subTest(reply[:99]), scripted(reply=reply) as (_, address), HoldersClient(address) as client:
                 with self.assertRaises(BadReply) as raised:

@@ -18,9 +18,9 @@ README = Path(__file__).parents[1] / "README.md"
 # engine-0 has half of 64 tokens, and its rank 0 is stale; engine-1 has a quarter; engine-3 is stale; the store has 48.
 ANSWER = json.dumps(
     {
-        "default": {
-            "engine-0": {"longest_matched": 32, "GPU": 32, "DP": {"1": 32}},
-            "engine-1": {"longest_matched": 16, "GPU": 16, "DP": {"0": 16}},
+        "instances": {
+            "engine-0": {"longest_matched": 32, "gpu": 32, "cpu": 0, "disk": 0, "dp": {"1": 32}},
+            "engine-1": {"longest_matched": 16, "gpu": 16, "cpu": 0, "disk": 0, "dp": {"0": 16}},
         },
         "loadable_tokens": 48,
         "unsure": {"engine-0": ["stale"], "engine-1": ["incomplete"], "engine-3": ["stale"]},
