@@ -12,6 +12,7 @@ import (
 
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
+	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -61,7 +62,7 @@ func (t *target) addTimeout(flags *pflag.FlagSet) {
 
 // setWarn makes warnings go to the command's standard error.
 func (t *target) setWarn(cmd *cobra.Command) {
-	t.warn = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "hitline: %s\n", cli.Printable(text)) }
+	t.warn = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "hitline: %s\n", printable.Text(text)) }
 }
 
 // addJSONFlag defines the flag by which a command prints JSON.

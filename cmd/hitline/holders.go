@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/fleet"
@@ -266,14 +267,14 @@ func (a holdersAnswer) String() string {
 		fmt.Fprintf(&b, "the store can load %d tokens\n", *a.loadable)
 	}
 	if a.unknown != "" {
-		fmt.Fprintf(&b, "what the store can load is unknown: %s\n", cli.Printable(a.unknown))
+		fmt.Fprintf(&b, "what the store can load is unknown: %s\n", printable.Text(a.unknown))
 	}
 	var unsure []string
 	for _, engine := range slices.Sorted(maps.Keys(a.unsure)) {
 		unsure = append(unsure, fmt.Sprintf("%s (%s)", engine, strings.Join(a.unsure[engine], ", ")))
 	}
 	if len(unsure) > 0 {
-		fmt.Fprintf(&b, "unsure: %s\n", cli.Printable(strings.Join(unsure, ", ")))
+		fmt.Fprintf(&b, "unsure: %s\n", printable.Text(strings.Join(unsure, ", ")))
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
@@ -284,11 +285,11 @@ func (a holdersAnswer) writeTable(b *strings.Builder) {
 	media := a.media()
 	fmt.Fprint(w, "engine\ttokens")
 	for _, medium := range media {
-		fmt.Fprintf(w, "\t%s", cli.Printable(medium))
+		fmt.Fprintf(w, "\t%s", printable.Text(medium))
 	}
 	fmt.Fprintln(w, "\tranks")
 	for _, e := range a.engines {
-		fmt.Fprintf(w, "%s\t%d", cli.Printable(e.name), e.longest)
+		fmt.Fprintf(w, "%s\t%d", printable.Text(e.name), e.longest)
 		for _, medium := range media {
 			fmt.Fprintf(w, "\t%d", e.media[medium])
 		}

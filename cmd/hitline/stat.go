@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -111,7 +112,7 @@ func formatPoolCounters(pools []servedPool) string {
 	fmt.Fprintln(w, "pool\tvllm\tlookups\thit_tokens\tmiss_tokens\tstored\tevicted")
 	for _, p := range pools {
 		s := p.stat
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", shownName(p.name), cli.Printable(s.VLLM), s.Lookups, s.HitTokens, s.MissTokens, s.Stored, s.Evicted)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", shownName(p.name), printable.Text(s.VLLM), s.Lookups, s.HitTokens, s.MissTokens, s.Stored, s.Evicted)
 	}
 	_ = w.Flush() // a Builder never fails
 	return strings.TrimSuffix(b.String(), "\n")
@@ -149,15 +150,15 @@ func formatTable(of any, hidden []string) (string, error) {
 // flatten adds the values of fields to flat. Their keys begin with prefix.
 func flatten(flat map[string]string, prefix string, fields map[string]any) {
 	for key, value := range fields {
-		key = prefix + cli.Printable(key)
+		key = prefix + printable.Text(key)
 		switch v := value.(type) {
 		case map[string]any:
 			flatten(flat, key+".", v)
 		case string:
-			flat[key] = cli.Printable(v)
+			flat[key] = printable.Text(v)
 		default:
 			text, _ := json.Marshal(v) // v was decoded from JSON
-			flat[key] = cli.Printable(string(text))
+			flat[key] = printable.Text(string(text))
 		}
 	}
 }

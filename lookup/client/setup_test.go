@@ -288,7 +288,7 @@ func TestRepliesAreBounded(t *testing.T) {
 func TestReasonsAreBounded(t *testing.T) {
 	for said, want := range map[string]string{
 		"a\nb\r\x1b[31m\u009b\u202e\u2028é": `a\nb\r\x1b[31m\u009b\u202e\u2028é`, strings.Repeat("é", 300): strings.Repeat("é", 256) + "…",
-		"a" + strings.Repeat("é", 300): "a" + strings.Repeat("é", 255) + "…", "a\xffb": "ab", strings.Repeat("x", 512): strings.Repeat("x", 512),
+		"a" + strings.Repeat("é", 300): "a" + strings.Repeat("é", 255) + "…", "a\xffb": "a\ufffdb", strings.Repeat("x", 512): strings.Repeat("x", 512),
 	} {
 		c := scripted(t, func([][]byte) []byte {
 			return lookuptest.Encode([]byte{0}, []byte(said), []byte(`{"refusal":"x\u000ay"}`))
