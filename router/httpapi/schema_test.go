@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/router"
+	"github.com/hitline/hitline/router/client"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -38,6 +39,9 @@ func TestReplySchemas(t *testing.T) {
 				require.Nil(t, schema, op.path)
 			case typ != nil:
 				d.checkType(t, op.path, schema, typ)
+				if op.path == "/services" {
+					d.checkType(t, op.path+" of the client", schema, reflect.TypeFor[client.Services]())
+				}
 			default:
 				d.checkAnswer(t, schema)
 			}
