@@ -144,13 +144,13 @@ func TestBadReplies(t *testing.T) {
 		class  error
 		want   string
 	}{
-		{200, ``, client.ErrReply, "unexpected end of JSON input"},
-		{200, `[]`, client.ErrReply, "cannot unmarshal array"},
+		{200, ``, client.ErrReply, "no JSON"},
+		{200, `[]`, client.ErrReply, "the document has another type: array"},
 		{200, `{}`, client.ErrReply, "instances are missing"},
 		{200, `{"instances": {"\u001b": {}}}`, client.ErrReply, `longest_matched of "\x1b" is missing`},
 		{200, `{"instances": {"a": {"longest_matched": -1}}}`, client.ErrReply, "-1 is no number of tokens"},
 		{200, `{"instances": {"a": {"longest_matched": 1, "gpu": null}}}`, client.ErrReply, "null is no number of tokens"},
-		{200, `{"instances": {"a": {"longest_matched": 1, "dp": {"x": 1}}}}`, client.ErrReply, "cannot unmarshal number x"},
+		{200, `{"instances": {"a": {"longest_matched": 1, "dp": {"x": 1}}}}`, client.ErrReply, "instances.dp has another type: number x"},
 		{200, `{"instances": {}, "loadable_tokens": 1.5}`, client.ErrReply, "1.5 is no number of tokens"},
 		{200, nobody + strings.Repeat(" ", 32<<20), client.ErrReply, "more than 33554432 bytes"},
 		{503, `{"error": {"code": "busy", "message": "try\nagain"}}`, client.ErrRefused, `try\nagain (busy)`},

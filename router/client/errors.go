@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,5 +91,10 @@ func (c *Client) answerError(ctx context.Context, err error) error {
 
 // badReply returns the error of a reply that cannot be read, for err, which may have its texts.
 func (c *Client) badReply(err error) error {
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+		err = errors.New("no JSON")
+	} else if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // whose text has Go's types
+		err = fmt.Errorf("%s has another type: %s", cmp.Or(wrong.Field, "the document"), wrong.Value)
+	}
 	return fmt.Errorf("%s: %w: %s", c.address, ErrReply, printable.Cut(err.Error(), maxText))
 }
