@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/scorer/queuedepth"
 	epp "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/scheduling"
 
+	"github.com/hitline/hitline/internal/growth"
 	"github.com/hitline/hitline/router/client"
 )
 
@@ -214,6 +215,21 @@ func TestOtherRanksOfAStaleEngine(t *testing.T) {
 			t.Errorf("of the ranks %q the scores are %v, want %v", ranks, got, want)
 		}
 	}
+}
+
+// What a later hitline adds to its answers changes no score.
+func TestGrownAnswers(t *testing.T) {
+	growth.Each(t, func(t *testing.T, s growth.Servers) string {
+		p, err := loadPicker(t, "http://hitline:8557", s.Router)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scores := p.scores(t, tokenized("llama", tokenIDs(64)))
+		if want := []float64{40. / 64, 32. / 64, 24. / 64}; !slices.Equal(scores, want) {
+			t.Errorf("the scores are %v, want %v", scores, want)
+		}
+		return fmt.Sprint(scores)
+	})
 }
 
 // Hashes depend on the adapter and the salt of a request, so hitline is asked with them.

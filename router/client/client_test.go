@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/growth"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/client"
@@ -237,4 +238,21 @@ func TestTokenFile(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "Bearer "+token, got)
 	}
+}
+
+// What a later server adds to its replies changes nothing.
+func TestGrownReplies(t *testing.T) {
+	growth.Each(t, func(t *testing.T, s growth.Servers) string {
+		c, err := client.New(s.Router)
+		require.NoError(t, err)
+		defer c.Close()
+		answer, err := query(t, c)
+		require.NoError(t, err)
+		services, err := c.Services(t.Context())
+		require.NoError(t, err)
+		var refused *client.RefusedError
+		require.ErrorAs(t, c.Predict(t.Context(), &client.Prediction{}), &refused)
+		answer.JSON, services.JSON = nil, nil
+		return growth.JSON(t, answer) + growth.JSON(t, services) + growth.JSON(t, refused)
+	})
 }

@@ -9,7 +9,7 @@ import (
 
 // servicesReply is the reply of /services.
 type servicesReply struct {
-	Time    time.Time              `json:"time"` // of the times below
+	Time    time.Time             `json:"time"` // of the times below
 	Models  []router.ModelStatus  `json:"models"`
 	Sources []router.SourceStatus `json:"sources"`
 }
