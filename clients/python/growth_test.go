@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/internal/growth"
+	"github.com/hitline/hitline/internal/fakeserver"
 )
 
 // What a later server adds to its replies changes nothing that the package reads. HITLINE_TEST_RELEASED_WHEEL names a released
@@ -26,7 +26,7 @@ func TestGrownReplies(t *testing.T) {
 	}
 	for name, folder := range packages {
 		t.Run(name, func(t *testing.T) {
-			growth.Each(t, func(t *testing.T, s growth.Servers) string {
+			fakeserver.EachGrowth(t, func(t *testing.T, s *fakeserver.Server) string {
 				cmd := command(t, python, filepath.Join(here, "tests", "growth.py"), s.Lookup, s.Router)
 				cmd.Env = append(cmd.Env, "PYTHONPATH="+folder)
 				out, err := cmd.CombinedOutput()

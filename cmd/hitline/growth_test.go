@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/internal/growth"
+	"github.com/hitline/hitline/internal/fakeserver"
 )
 
 // What a later server adds to its replies changes nothing that the commands print. HITLINE_TEST_RELEASED_PROGRAM names a
@@ -28,7 +28,7 @@ func TestGrownReplies(t *testing.T) {
 	}
 	for name, run := range runs {
 		t.Run(name, func(t *testing.T) {
-			growth.Each(t, func(t *testing.T, s growth.Servers) string {
+			fakeserver.EachGrowth(t, func(t *testing.T, s *fakeserver.Server) string {
 				hide := strings.NewReplacer(s.Lookup, "SERVER", s.Router, "SERVER")
 				took := regexp.MustCompile(`"round_trip_us":[0-9.]+|[0-9.]+[nµm]?s`)
 				all := ""

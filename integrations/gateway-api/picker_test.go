@@ -35,7 +35,7 @@ import (
 	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/scorer/queuedepth"
 	epp "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/scheduling"
 
-	"github.com/hitline/hitline/internal/growth"
+	"github.com/hitline/hitline/internal/fakeserver"
 	"github.com/hitline/hitline/router/client"
 )
 
@@ -219,7 +219,7 @@ func TestOtherRanksOfAStaleEngine(t *testing.T) {
 
 // What a later hitline adds to its answers changes no score.
 func TestGrownAnswers(t *testing.T) {
-	growth.Each(t, func(t *testing.T, s growth.Servers) string {
+	fakeserver.EachGrowth(t, func(t *testing.T, s *fakeserver.Server) string {
 		p, err := loadPicker(t, "http://hitline:8557", s.Router)
 		if err != nil {
 			t.Fatal(err)

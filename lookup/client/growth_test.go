@@ -6,12 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/internal/growth"
+	"github.com/hitline/hitline/internal/fakeserver"
 )
 
 // What a later server adds to its replies changes nothing.
 func TestGrownReplies(t *testing.T) {
-	growth.Each(t, func(t *testing.T, s growth.Servers) string {
+	fakeserver.EachGrowth(t, func(t *testing.T, s *fakeserver.Server) string {
 		c, err := Dial(background, s.Lookup, WithPoolName("p"), WithToken(""))
 		require.NoError(t, err)
 		defer c.Close()
@@ -27,7 +27,7 @@ func TestGrownReplies(t *testing.T) {
 		require.ErrorAs(t, c.Store(background, coordinator.GroupRank{}, someHashes), &refused)
 		partly := c.Reset(background)
 		require.Error(t, partly)
-		return growth.JSON(t, pool) + growth.JSON(t, instance) + growth.JSON(t, stat) + growth.JSON(t, explanation) +
-			growth.JSON(t, refused) + partly.Error()
+		return fakeserver.JSON(t, pool) + fakeserver.JSON(t, instance) + fakeserver.JSON(t, stat) + fakeserver.JSON(t, explanation) +
+			fakeserver.JSON(t, refused) + partly.Error()
 	})
 }

@@ -2,20 +2,25 @@ package client_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/internal/growth"
+	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/internal/fakeserver"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/client"
@@ -242,7 +247,7 @@ func TestTokenFile(t *testing.T) {
 
 // What a later server adds to its replies changes nothing.
 func TestGrownReplies(t *testing.T) {
-	growth.Each(t, func(t *testing.T, s growth.Servers) string {
+	fakeserver.EachGrowth(t, func(t *testing.T, s *fakeserver.Server) string {
 		c, err := client.New(s.Router)
 		require.NoError(t, err)
 		defer c.Close()
@@ -253,6 +258,94 @@ func TestGrownReplies(t *testing.T) {
 		var refused *client.RefusedError
 		require.ErrorAs(t, c.Predict(t.Context(), &client.Prediction{}), &refused)
 		answer.JSON, services.JSON = nil, nil
-		return growth.JSON(t, answer) + growth.JSON(t, services) + growth.JSON(t, refused)
+		return fakeserver.JSON(t, answer) + fakeserver.JSON(t, services) + fakeserver.JSON(t, refused)
 	})
+}
+
+// queryFields returns the fields of /query by openapi.yaml, without other names of the same.
+func queryFields(t *testing.T) (names []string) {
+	t.Helper()
+	text, err := os.ReadFile("../httpapi/openapi.yaml")
+	require.NoError(t, err)
+	var doc struct {
+		Components struct {
+			Schemas struct {
+				Query struct{ Properties map[string]any } `yaml:"Query"`
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(text, &doc))
+	for name := range doc.Components.Schemas.Query.Properties {
+		if !slices.Contains([]string{"modelname", "model_name", "block_hash"}, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Every option and every field of a request changes what is sent.
+func TestWhatIsSent(t *testing.T) {
+	s := fakeserver.Start(t, fakeserver.Config{})
+	sent := func(ask func(*client.Client) error, opts ...client.Option) string {
+		c, err := client.New(s.Router, opts...)
+		require.NoError(t, err)
+		defer c.Close()
+		_ = ask(c) // it may be refused
+		return s.Sent()
+	}
+	ask := func(q client.Query) func(*client.Client) error {
+		return func(c *client.Client) error { _, err := c.Query(t.Context(), &q); return err }
+	}
+	plain := sent(ask(client.Query{}))
+	keys := map[string]bool{}
+	for name, set := range lookuptest.Fields[client.Query]() {
+		var q client.Query
+		set(&q)
+		got := sent(ask(q))
+		require.NotEqual(t, plain, got, "Query.%s", name)
+		var body map[string]any
+		require.NoError(t, json.Unmarshal([]byte(got[strings.Index(got, "{"):]), &body))
+		for key := range body {
+			keys[key] = true
+		}
+	}
+	require.ElementsMatch(t, queryFields(t), slices.Collect(maps.Keys(keys)), "every field of /query can be asked")
+	predict := func(p client.Prediction) func(*client.Client) error {
+		return func(c *client.Client) error { return c.Predict(t.Context(), &p) }
+	}
+	plain = sent(predict(client.Prediction{}))
+	for name, set := range lookuptest.Fields[client.Prediction]() {
+		var p client.Prediction
+		set(&p)
+		require.NotEqual(t, plain, sent(predict(p)), "Prediction.%s", name)
+	}
+
+	path := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(path, []byte("of-a-file\n"), 0o600))
+	ca := certtest.NewCA("ca")
+	secure := fakeserver.Start(t, fakeserver.Config{TLS: &tls.Config{Certificates: []tls.Certificate{ca.Leaf("127.0.0.1")}}})
+	effects := map[string]func(){
+		"WithToken":     func() { require.Contains(t, sent(ask(client.Query{}), client.WithToken("a-token")), "Bearer a-token") },
+		"WithTokenFile": func() { require.Contains(t, sent(ask(client.Query{}), client.WithTokenFile(path)), "Bearer of-a-file") },
+		"WithTimeout": func() {
+			require.Empty(t, sent(func(c *client.Client) error {
+				_, err := query(t, c)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				return err
+			}, client.WithTimeout(1)))
+		},
+		"WithTLS": func() {
+			for _, opts := range [][]client.Option{nil, {client.WithTLS(&tls.Config{RootCAs: ca.Pool()})}} {
+				c, err := client.New(secure.Router, opts...)
+				require.NoError(t, err)
+				_, err = query(t, c)
+				c.Close()
+				require.Equal(t, opts != nil, err == nil, err)
+			}
+		},
+	}
+	for _, name := range lookuptest.Options(t) {
+		require.Contains(t, effects, name)
+		effects[name]()
+	}
 }

@@ -1,6 +1,6 @@
 """Prints what the clients read of the servers at two addresses, that of lookups and that of router.listen. The Go test
-runs it for servers of this release and for ones whose replies have more fields. It needs the package hitline alone, which
-may be an older one."""
+runs it for servers of this release and for ones whose replies have more fields. It needs the package hitline alone,
+which may be an older one."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ class Script(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def scripted(**settings: Any) -> Iterator[tuple[type[Script], str]]:
-    script: Any = type("Scripted", (Script,), {**settings, "requests": [], "connections": set()})
+def scripted(kind: type[Script] = Script, **settings: Any) -> Iterator[tuple[type[Script], str]]:
+    script: Any = type("Scripted", (kind,), {**settings, "requests": [], "connections": set()})
     script.released = threading.Event()
     server = ThreadingHTTPServer(("127.0.0.1", 0), script)
     server.daemon_threads = True

@@ -1,4 +1,4 @@
-package growth
+package fakeserver
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package growth
+package fakeserver
 
 // replies has each document that a client reads.
 var replies = map[string]reply{
