@@ -26,8 +26,10 @@ type remote struct {
 	failed, timeouts, rejected atomic.Int64
 	rounds, keys               atomic.Int64 // calls of Exists that began, and the keys that they have asked for
 	stored, evicted            atomic.Int64
+	stores                     atomic.Uint64 // calls of the backend that may have stored keys
 
 	renewedKeys       atomic.Int64
+	renewalsDropped   atomic.Int64
 	rememberedLookups atomic.Int64 // that made no call, as all was known from calls before
 }
 
@@ -96,7 +98,7 @@ func (r *remote) end(ctx context.Context, numTokens int64, hashes coordinator.Ha
 
 // lookupCoalesced shares the outcome of an equal lookup in flight, or asks the backend.
 func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes coordinator.Hashes) outcome {
-	leader, shared := r.coalescer.join(ctx, numTokens, hashes)
+	leader, shared := r.coalescer.join(ctx, r.sharingEpoch(), numTokens, hashes)
 	if shared != nil {
 		return *shared
 	}
@@ -111,8 +113,6 @@ func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes co
 
 // ask asks the backend.
 func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, probe bool) (o outcome) {
-	r.lookups.Add(1)
-	defer r.lookups.Add(-1)
 	lease := r.lease(ctx, hashes.Len())
 	defer lease.end()
 	lease.probe = probe

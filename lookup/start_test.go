@@ -108,7 +108,7 @@ func TestStartIsCounted(t *testing.T) {
 		// before 96 6 and 3.
 		require.EqualValues(t, []int64{2, 2 * (4 + 2 + 6 + 3)}, []int64{stat.StartLookups, stat.StartKeys})
 	}
-	require.NotEqual(t, newCoalesceKey(129, hashes), newCoalesceKey(129, hashes.From(0)))
+	require.NotEqual(t, newCoalesceKey(0, 129, hashes), newCoalesceKey(0, 129, hashes.From(0)))
 }
 
 // A reset in the middle of a lookup takes what was found, and not what lies before the start.

@@ -29,7 +29,7 @@ func (s *Service) remoteStat() api.Stat {
 		Stored: r.stored.Load(), Evicted: r.evicted.Load(),
 		BackendErrors: r.failed.Load(), BackendTimeouts: r.timeouts.Load(), BackendRejected: r.rejected.Load(),
 		BackendRounds: r.rounds.Load(), BackendKeys: r.keys.Load(),
-		RenewedKeys: r.renewedKeys.Load(), RememberedLookups: r.rememberedLookups.Load(),
+		RenewedKeys: r.renewedKeys.Load(), RenewalsDropped: r.renewalsDropped.Load(), RememberedLookups: r.rememberedLookups.Load(),
 		BackendState: r.State(), BackendError: errorText(r.Failure()),
 		Closed: map[string]int64{},
 	}

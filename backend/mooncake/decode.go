@@ -193,6 +193,21 @@ func parseVersion(body []byte) (string, error) {
 	return version, nil
 }
 
+// parseView decodes a reply of Ping: the version of the master's view, 0 without high availability, or if the reply
+// is not understood.
+func parseView(body []byte) uint64 {
+	r := newReader(body, typeView)
+	if !r.bool() {
+		return 0
+	}
+	view := r.uint(8)
+	r.uint(4)
+	if r.end() != nil {
+		return 0
+	}
+	return view
+}
+
 // parseCount decodes a reply of RemoveAll: the number of removed keys.
 func parseCount(body []byte) (int64, error) {
 	r := newReader(body, typeCount)

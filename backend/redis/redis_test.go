@@ -559,7 +559,8 @@ func TestNewDoesNotWait(t *testing.T) {
 	require.ErrorContains(t, err, "closed")
 }
 
-// TestContext stops a server and checks that calls end with their contexts.
+// TestContext stops a server and checks that calls end with their contexts. A call that writes heeds the deadline alone:
+// until the driver has returned it may take effect.
 func TestContext(t *testing.T) {
 	s := storetest.StartRedis(t)
 	keys := blocks("m", 5000)
@@ -583,6 +584,9 @@ func TestContext(t *testing.T) {
 				cancel()
 				require.ErrorIs(t, err, context.DeadlineExceeded, what)
 				require.ErrorIs(t, err, backend.ErrUnavailable, what)
+				if what == "store" || what == "reset" {
+					continue
+				}
 				ctx, cancel = context.WithCancel(context.Background())
 				time.AfterFunc(30*time.Millisecond, cancel)
 				err = call(ctx)

@@ -68,7 +68,7 @@ func (t *target) askStat(ctx context.Context) (api.Stat, error) {
 var (
 	memoryCounters = []string{"entries", "max_entries", "bytes", "max_bytes", "refused"}
 	storeCounters  = []string{
-		"backend_errors", "backend_timeouts", "backend_rejected", "backend_rounds", "backend_keys", "remembered_lookups", "renewed_keys",
+		"backend_errors", "backend_timeouts", "backend_rejected", "backend_rounds", "backend_keys", "remembered_lookups", "renewed_keys", "renewals_dropped",
 	}
 )
 
@@ -76,7 +76,7 @@ var (
 func poolCounters(s *api.Stat) []*int64 {
 	return []*int64{
 		&s.Entries, &s.MaxEntries, &s.Bytes, &s.MaxBytes, &s.Refused,
-		&s.BackendErrors, &s.BackendTimeouts, &s.BackendRejected, &s.BackendRounds, &s.BackendKeys, &s.RememberedLookups, &s.RenewedKeys,
+		&s.BackendErrors, &s.BackendTimeouts, &s.BackendRejected, &s.BackendRounds, &s.BackendKeys, &s.RememberedLookups, &s.RenewedKeys, &s.RenewalsDropped,
 		&s.Lookups, &s.HitTokens, &s.MissTokens, &s.StartLookups, &s.StartKeys, &s.Stored, &s.Evicted,
 	}
 }

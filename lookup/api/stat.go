@@ -45,6 +45,7 @@ type Stat struct {
 	BackendKeys       int64  `json:"backend_keys"`            // keys that they asked for
 	RememberedLookups int64  `json:"remembered_lookups"`      // lookups answered without a call, from what calls before had found
 	RenewedKeys       int64  `json:"renewed_keys"`            // keys before the start of lookups that were asked for to keep them
+	RenewalsDropped   int64  `json:"renewals_dropped"`        // requests to keep such keys that were not done, or not to their end
 	BackendState      string `json:"backend_state,omitempty"` // of the breaker: closed (normal), open or half-open
 	BackendError      string `json:"backend_error,omitempty"` // why the latest call failed, empty if it did not
 

@@ -74,6 +74,7 @@ var backendMetrics = []metric{
 	counter("backend_rounds_total", "Calls of the backend that lookups made.", func(st *api.Stat) int64 { return st.BackendRounds }, poolLabel),
 	counter("backend_keys_total", "Keys that lookups asked the backend for.", func(st *api.Stat) int64 { return st.BackendKeys }, poolLabel),
 	counter("renewed_keys_total", "Keys before the start of lookups that the backend was asked for to keep them.", func(st *api.Stat) int64 { return st.RenewedKeys }, poolLabel),
+	counter("renewals_dropped_total", "Requests to keep such keys that were not done, or not to their end.", func(st *api.Stat) int64 { return st.RenewalsDropped }, poolLabel),
 	counter("remembered_lookups_total", "Lookups answered without a call of the backend, from what calls before had found.", func(st *api.Stat) int64 { return st.RememberedLookups }, poolLabel),
 }
 

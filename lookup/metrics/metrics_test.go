@@ -50,7 +50,7 @@ var (
 		"index_bytes gauge", "index_entries gauge", "index_max_bytes gauge", "index_max_entries gauge", "stores_refused_total counter",
 	}
 	namesOfBackend = []string{
-		"backend_errors_total counter", "backend_rejected_total counter", "backend_rounds_total counter", "backend_keys_total counter", "renewed_keys_total counter", "remembered_lookups_total counter", "backend_state gauge", "backend_timeouts_total counter",
+		"backend_errors_total counter", "backend_rejected_total counter", "backend_rounds_total counter", "backend_keys_total counter", "renewed_keys_total counter", "renewals_dropped_total counter", "remembered_lookups_total counter", "backend_state gauge", "backend_timeouts_total counter",
 		"backend_call_duration_seconds histogram",
 	}
 	namesOfServer = []string{

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/internal/requesterror"
+	"github.com/hitline/hitline/lookup"
 	"github.com/panjf2000/gnet/v2"
 )
 
@@ -125,7 +126,7 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	s.workers = startWorkers(s.backend)
 	if s.backend != nil {
-		s.renewals.start(s.ctx)
+		s.renewer = lookup.StartRenewer(s.backend, s.memory)
 	}
 	s.acceptor = startAcceptor(s, s.engine, listeners)
 	return nil
@@ -208,8 +209,10 @@ func (s *Server) stop(why error) {
 			s.acceptor.tls.close()
 		}
 		s.cancel()
-		s.workers.stop()     // after the loops, which submit to them
-		s.renewals.stop()    // after the loops, too
+		s.workers.stop() // after the loops, which submit to them
+		if s.renewer != nil {
+			s.renewer.Stop() // after the loops, too
+		}
 		s.closeWakeSockets() // after the workers, which write to them
 		s.err = why
 		close(s.done)

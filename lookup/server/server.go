@@ -77,7 +77,7 @@ type Server struct {
 	ctx        context.Context // of jobs; ends when the server stops
 	cancel     context.CancelFunc
 	workers    workerPools
-	renewals   renewals
+	renewer    *lookup.Renewer // nil over the memory index
 	admission  *admission.Admission
 	peers      *peerLog
 	memory     *lookup.MemoryAccount
