@@ -327,7 +327,7 @@ func TestPredictThenSource(t *testing.T) {
 	again := source(t, llama, "a", 0, 0)
 	again.Name = "again"
 	require.ErrorIs(t, s.Add(again), ErrExists)
-	require.ErrorContains(t, s.Add(again), `router: rank 0 of engine "a" has a source already`)
+	require.ErrorContains(t, s.Add(again), `rank 0 of engine "a" has a source already`)
 	require.Equal(t, "a/0=48(GPU=32 predicted=48) ", ask(t, s, Query{Hashes: prompt}), "the first source is followed on")
 }
 

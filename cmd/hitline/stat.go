@@ -47,7 +47,7 @@ With --json: one JSON object, with the counters of one pool alone.`,
 		var pools []servedPool
 		if t.pool == "" && len(stat.PoolNames) > 0 {
 			if pools, err = t.askPools(cmd.Context(), poolNames(stat)); err != nil {
-				t.warn(fmt.Sprintf("the counters of the pools are left out: %s", cli.Text(err)))
+				t.warn(fmt.Sprintf("the counters of the pools are left out: %v", err))
 			}
 		}
 		text, err := formatStat(stat, pools)
@@ -66,7 +66,7 @@ func (t *target) askStat(ctx context.Context) (api.Stat, error) {
 
 // Counters that only a memory index has, and that only a store has.
 var (
-	memoryCounters = []string{"entries", "max_entries", "bytes", "max_bytes", "refused"}
+	memoryCounters = []string{"entries", "max_entries", "bytes", "max_bytes", "stores_refused"}
 	storeCounters  = []string{
 		"backend_errors", "backend_timeouts", "backend_rejected", "backend_rounds", "backend_keys", "remembered_lookups", "renewed_keys", "renewals_dropped",
 	}
@@ -75,7 +75,7 @@ var (
 // poolCounters returns the counters of a pool.
 func poolCounters(s *api.Stat) []*int64 {
 	return []*int64{
-		&s.Entries, &s.MaxEntries, &s.Bytes, &s.MaxBytes, &s.Refused,
+		&s.Entries, &s.MaxEntries, &s.Bytes, &s.MaxBytes, &s.StoresRefused,
 		&s.BackendErrors, &s.BackendTimeouts, &s.BackendRejected, &s.BackendRounds, &s.BackendKeys, &s.RememberedLookups, &s.RenewedKeys, &s.RenewalsDropped,
 		&s.Lookups, &s.HitTokens, &s.MissTokens, &s.StartLookups, &s.StartKeys, &s.Stored, &s.Evicted,
 	}

@@ -158,9 +158,9 @@ func refusal(frames [][]byte) error {
 	case frames[0][0] == netproto.StatusFailed:
 		return e
 	case len(e.Parts) > 0:
-		return fmt.Errorf("client: %w", &api.PartsError{Parts: e.Parts, More: e.MoreParts})
+		return &api.PartsError{Parts: e.Parts, More: e.MoreParts}
 	}
-	return fmt.Errorf("client: %w: %s", api.ErrPartlyDone, e.Text)
+	return fmt.Errorf("%w: %s", api.ErrPartlyDone, e.Text)
 }
 
 // cloneFrames returns a copy of the frames and their bytes. A bare 01 is not allocated.

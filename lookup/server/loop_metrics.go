@@ -24,11 +24,11 @@ var (
 // counters. Each loop has its own, on its own cache lines, so that lookups on
 // two loops write to no common line. Stat adds them up.
 type loopMetrics struct {
-	_            cpu.CacheLinePad
-	durations    histogram.Counts
-	hashes       histogram.Counts
-	failed, busy atomic.Int64                   // see api.Stat
-	requests     [netproto.NumTags]atomic.Int64 // answered
+	_             cpu.CacheLinePad
+	durations     histogram.Counts
+	hashes        histogram.Counts
+	refused, busy atomic.Int64                   // see api.Stat
+	requests      [netproto.NumTags]atomic.Int64 // answered
 
 	held     atomic.Int64 // bytes that the loop's connections hold
 	charged  int64        // bytes that the loop has charged for them, see session.charge

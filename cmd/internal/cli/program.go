@@ -83,7 +83,7 @@ func observeStart(cmd *cobra.Command, started *bool) {
 
 // report prints the error of a command and returns the exit code.
 func (p Program) report(cmd *cobra.Command, args []string, err error) int {
-	code, text := p.ExitCode(err), Text(err)
+	code, text := p.ExitCode(err), err.Error()
 	for _, class := range p.Usage { // its name is none of a place
 		text = strings.Replace(text, class.Error()+": ", "", 1)
 	}

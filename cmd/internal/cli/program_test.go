@@ -86,7 +86,7 @@ func TestErrors(t *testing.T) {
 		{errors.New("two\nlines\x1b[2J \u202e"), ExitFailed, false},
 	} {
 		t.Run(test.err.Error(), func(t *testing.T) {
-			want := "prog: " + strings.TrimPrefix(printable.Text(Text(test.err)), "options: ") + "\n" // the class names no place
+			want := "prog: " + strings.TrimPrefix(printable.Text(test.err.Error()), "options: ") + "\n" // the class names no place
 			if test.hint {
 				want += "hint: prog measure --help\n"
 			}
@@ -120,7 +120,7 @@ func TestPrinting(t *testing.T) {
 // What a command has printed itself is not printed again.
 func TestReported(t *testing.T) {
 	got := run(t.Context(), newTestRoot(WithClass(fmt.Errorf("%w: x", errServer), ErrReported)), "measure --out x --json")
-	assert.Equal(t, result{ExitLost, "", "prog: x\n"}, got)
+	assert.Equal(t, result{ExitLost, "", "prog: server: x\n"}, got)
 }
 
 // After a signal all errors are of it, but not those of the command line.
