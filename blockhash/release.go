@@ -1,7 +1,6 @@
 package blockhash
 
 import (
-
 	"github.com/hitline/hitline/coordinator"
 )
 

@@ -215,7 +215,7 @@ func (o *hashOptions) newVLLM(cmd *cobra.Command) (promptHasher, error) {
 	case errors.Is(err, blockhash.ErrRandomSeed):
 		return promptHasher{}, usagef("vLLM %s with %s draws the seed of its hashes at random; set PYTHONHASHSEED in the engine, and give it as --seed", o.release, o.algorithm)
 	case err != nil:
-		return promptHasher{}, usagef("%w", err)
+		return promptHasher{}, usagef("%w", withoutField(err))
 	case cmd.Flags().Changed("lora-path") && keys.LoRA == nil:
 		return promptHasher{}, usagef("--lora-path needs --lora")
 	case keys.LoRA != nil && h.UsesLoRAPath() && !cmd.Flags().Changed("lora-path"):
@@ -250,7 +250,7 @@ func (o *hashOptions) newSGLang(cmd *cobra.Command) (promptHasher, error) {
 	}, h.ShortHash}, nil
 }
 
-// withoutField returns an error without the name of a field of its configuration, for which there are flags.
+// withoutField returns an error without the field that it names: the command has flags for them.
 func withoutField(err error) error {
 	if e, ok := errors.AsType[*fielderror.Error](err); ok {
 		return e.Err
