@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import ssl
 import tempfile
 import threading
@@ -29,6 +30,7 @@ from tests.support import CERTS, PATIENCE, Scripted, hashes, message, needs_cert
 from tests.test_holders import Script, scripted
 
 HASHES = hashes("sent", 2)
+OPENAPI = Path(__file__).parents[3] / "router/httpapi/openapi.yaml"
 
 # What each argument about a prompt is when it says something.
 PROMPT: dict[str, Any] = {
@@ -160,6 +162,7 @@ class Sent(unittest.TestCase):
                 effects[name]()
 
     def test_arguments_about_a_prompt(self) -> None:
+        sent: set[str] = set()
         for method in (HoldersClient.holders, HoldersClient.predict):
             for name in parameters(method):
                 with self.subTest(f"{method.__name__}: {name}"), scripted() as (script, address):
@@ -171,6 +174,10 @@ class Sent(unittest.TestCase):
                                 arguments.setdefault("block_hashes", [])
                             method(client, **arguments)
                     self.assertNotEqual(script.requests[0][1], script.requests[1][1])
+                    sent.update(script.requests[1][1])
+        described = OPENAPI.read_text().partition("\n    Query:\n")[2].partition("\n    Predict:\n")[0]
+        fields = set(re.findall(r"^        (\w+):", described, re.MULTILINE)) - {"modelname", "model_name", "block_hash"}
+        self.assertEqual(sent, fields | {"dp_rank"})  # dp_rank is of /predict alone
 
     def test_options_of_scorers(self) -> None:
         def body(**options: Any) -> Any:
