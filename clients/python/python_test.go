@@ -130,7 +130,6 @@ func certificates(t *testing.T) string {
 	certtest.WriteFiles(dir, "expired", ca.LeafUntil(time.Now().Add(-time.Minute), here...))
 	certtest.WriteFiles(dir, "engine", ca.Leaf("engine.example"))
 	certtest.WriteFiles(dir, "guest", ca.Leaf("guest.example"))
-	certtest.WriteFiles(dir, "late", ca.LeafUntil(time.Now().Add(-time.Minute), "engine.example"))
 	certtest.WriteFiles(dir, "stranger", other.Leaf("engine.example"))
 	return dir
 }

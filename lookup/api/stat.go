@@ -60,6 +60,7 @@ type Stat struct {
 	MemoryRefused   int64 `json:"memory_refused"`   // requests refused and connections closed because of it
 	RequestsRefused int64 `json:"requests_refused"` // requests refused
 	Busy            int64 `json:"busy"`             // of those: because there was no room for them
+	AfterFIN        int64 `json:"after_fin"`        // requests answered after the peer's FIN: it may not have waited
 	// Closed counts closed connections by reason; server.CloseReasons lists the keys.
 	Closed map[string]int64 `json:"closed"`
 	// Requests counts answered requests, those refused included, by request, "unknown" for requests that are

@@ -89,6 +89,7 @@ var serverMetrics = []metric{
 	counter("memory_refused_total", "Requests refused and connections closed because of that bound.", func(st *api.Stat) int64 { return st.MemoryRefused }),
 	counter("requests_refused_total", "Requests refused.", func(st *api.Stat) int64 { return st.RequestsRefused }),
 	counter("requests_busy_total", "Requests refused because there was no room for them.", func(st *api.Stat) int64 { return st.Busy }),
+	counter("replies_after_fin_total", "Requests answered after the peer's FIN. It may not have waited for the reply.", func(st *api.Stat) int64 { return st.AfterFIN }),
 	counter("auth_failures_total", "Authentications that failed.", func(st *api.Stat) int64 { return st.AuthFailures }),
 }
 

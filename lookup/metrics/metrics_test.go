@@ -57,7 +57,7 @@ var (
 		"pools gauge", "memory_bytes gauge", "max_memory_bytes gauge", "memory_refused_total counter",
 		"accept_errors_total counter", "auth_failures_total counter", "requests_not_allowed_total counter", "connections gauge", "connections_closed_total counter",
 		"lookup_duration_seconds histogram", "lookup_hashes histogram", "max_connections gauge",
-		"ready gauge", "requests_busy_total counter", "requests_refused_total counter", "requests_total counter", "start_time_seconds gauge",
+		"ready gauge", "replies_after_fin_total counter", "requests_busy_total counter", "requests_refused_total counter", "requests_total counter", "start_time_seconds gauge",
 	}
 )
 

@@ -1,6 +1,9 @@
 package server
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Errors of a Server's methods. Match them with errors.Is.
 var (
@@ -23,4 +26,6 @@ var (
 	errNoPool = errors.New("no pool: name one of those that stat lists, describe the engine's with a pool request, or configure it at the server")
 	// errBusy refuses a request for which there is no room now.
 	errBusy = errors.New("the server is busy, try again")
+	// errNoMemory refuses a request because of what all connections hold.
+	errNoMemory = fmt.Errorf("%w: requests hold as much memory as limits.max_memory allows", errBusy)
 )

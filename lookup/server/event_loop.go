@@ -54,7 +54,7 @@ func (s *Server) openWakeSocket() error {
 	if err != nil {
 		return err
 	}
-	_, err = s.engine.EnrollContext(conn, &eventLoop{metrics: loopMetrics{heldStep: s.heldStepOf()}, wakeFD: fds[1]}) // it closes conn
+	_, err = s.engine.EnrollContext(conn, &eventLoop{wakeFD: fds[1]}) // it closes conn
 	return err
 }
 
@@ -112,10 +112,12 @@ func (l *eventLoop) pop() (s *session) {
 func (l *eventLoop) serve(server *Server) {
 	began := time.Now()
 	for s := l.pop(); s != nil; s = l.pop() {
-		if !s.closed {
-			if server.actionAfter(s.gnetConn, s, server.serveTurn(nil, s)) == gnet.Close {
-				_ = s.gnetConn.Close()
-			}
+		switch {
+		case s.closed:
+		case s.halfClosed != nil && s.halfClosed.closing.Load():
+			server.close(s, nil)
+		case server.actionAfter(s.peerConn, s, server.serveTurn(nil, s)) == gnet.Close:
+			_ = s.peerConn.Close()
 		}
 		if time.Since(began) > turnTime {
 			break

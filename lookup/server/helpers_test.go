@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
@@ -79,6 +80,13 @@ func statOf(t testing.TB, c *client.Client) (st api.Stat) {
 	st, err := c.Stat(context.Background())
 	require.NoError(t, err)
 	return st
+}
+
+// reset closes the connection of a peer that takes no more replies.
+func reset(t testing.TB, p *lookuptest.Peer) {
+	t.Helper()
+	require.NoError(t, p.Conn.(*net.TCPConn).SetLinger(0))
+	require.NoError(t, p.Close())
 }
 
 // heldBytes returns the bytes that connections hold.

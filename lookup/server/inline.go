@@ -27,6 +27,14 @@ func (r *inlineRequest) release() {
 	r.active, r.change, r.err = false, lookup.Change{}, nil
 }
 
+// refuse makes an unfinished lookup fail, which then holds nothing.
+func (r *inlineRequest) refuse(err error) {
+	if r.query != nil {
+		r.query.Release()
+		r.query, r.err = nil, err
+	}
+}
+
 // held returns the bytes of memory that it holds.
 func (r *inlineRequest) held() int {
 	if r.query == nil {
@@ -97,7 +105,10 @@ func (s *session) checkStart(q *netproto.Request, numHashes int64) error {
 
 // addHashes serves the next hashes. It returns false if no more are needed.
 func (r *inlineRequest) addHashes(q *netproto.Request, hashes []byte) (wanted bool) {
-	if r.query != nil {
+	switch {
+	case r.err != nil:
+		return false
+	case r.query != nil:
 		return r.query.Add(hashes)
 	}
 	r.err = r.change.Add(hashes, q.HashLen)
@@ -124,7 +135,7 @@ func (s *session) endInline(q *netproto.Request) {
 	if err != nil {
 		s.refuse(q.Tag, s.pool, q.Envelope, err)
 	}
-	s.metrics.requests[q.Tag].Add(1)
+	s.countAnswer(q.Tag)
 	r.release()
 }
 

@@ -208,6 +208,7 @@ func (s *Server) stop(why error) {
 		if s.acceptor != nil {
 			s.acceptor.tls.close()
 		}
+		s.closeHalfClosed()
 		s.cancel()
 		s.workers.stop() // after the loops, which submit to them
 		if s.renewer != nil {
@@ -233,9 +234,6 @@ func (s *Server) watch(maxMissed int) {
 		select {
 		case <-s.done:
 			return
-		case <-s.overMemory:
-			_ = s.recovering("closing a connection for its memory", s.closeLargest)
-			continue
 		case <-tick.C:
 		}
 		if n := s.sweeps.Load(); n != last {

@@ -24,6 +24,8 @@ type operation struct {
 	run func(ctx context.Context, j *job) error
 	// apply applies to the connection what run has found. The event loop calls it. nil: nothing.
 	apply func(s *session, j *job) error
+	// replyBytes bounds the bytes of a reply that may have to wait for others. nil: there are few.
+	replyBytes func(j *job) int
 }
 
 // inlineKind says when a request is answered as it arrives: see inline.go.
@@ -41,19 +43,19 @@ func init() { // the functions refer to the table
 	operations = [netproto.NumTags]operation{
 		netproto.TagLookup:      {inline: overMemory, lookup: true, callsStore: true, run: runLookup},
 		netproto.TagLookupFrom:  {inline: overMemory, lookup: true, from: true, callsStore: true, run: runLookup},
-		netproto.TagExplain:     {lookup: true, from: true, callsStore: true, run: runExplain},
-		netproto.TagPlan:        {lookup: true, from: true, callsStore: true, run: runPlan},
-		netproto.TagLoadMask:    {run: runMasks},
-		netproto.TagStoreMask:   {run: runMasks},
-		netproto.TagLookupMask:  {run: runMasks},
+		netproto.TagExplain:     {lookup: true, from: true, callsStore: true, run: runExplain, replyBytes: explanationBytes},
+		netproto.TagPlan:        {lookup: true, from: true, callsStore: true, run: runPlan, replyBytes: masksBytes},
+		netproto.TagLoadMask:    {run: runMasks, replyBytes: masksBytes},
+		netproto.TagStoreMask:   {run: runMasks, replyBytes: masksBytes},
+		netproto.TagLookupMask:  {run: runMasks, replyBytes: masksBytes},
 		netproto.TagStore:       {inline: overMemory, callsStore: true, changes: true, run: runStore},
 		netproto.TagEvict:       {inline: overMemory, callsStore: true, changes: true, run: runEvict},
 		netproto.TagStorePrompt: {callsStore: true, changes: true, run: runStorePrompt},
 		netproto.TagReset:       {callsStore: true, changes: true, run: runReset},
 		netproto.TagResetRank:   {callsStore: true, changes: true, run: runResetRank},
 		netproto.TagRenew:       {apply: applyRenew},
-		netproto.TagPing:        {inline: always, noPool: true, apply: applyPing},
-		netproto.TagStat:        {noPool: true, run: runStat},
+		netproto.TagPing:        {inline: always, noPool: true, apply: applyPing, replyBytes: echoBytes},
+		netproto.TagStat:        {noPool: true, run: runStat, replyBytes: statBytes},
 		netproto.TagPool:        {noPool: true, changes: true, run: runPool, apply: applyPool},
 		netproto.TagAuth:        {noPool: true, changes: true, apply: applyAuth},
 		netproto.TagUnknown:     {noPool: true},

@@ -36,6 +36,8 @@ type pool struct {
 	hashBlock int  // tokens of a hash
 	described bool // it came into being by a description
 
+	blockSizes []int // of its groups
+
 	pong           atomic.Pointer[[]byte] // the frame of the reply to a ping, nil before the first
 	evictionLogged bool                   // used by logEvictions alone
 
@@ -45,7 +47,11 @@ type pool struct {
 
 func newPool(name string, service *lookup.Service) *pool {
 	config := service.Pool()
-	return &pool{name: name, digest: digestOf(config), service: service, hashLen: config.HashLen, hashBlock: config.HashBlockSize}
+	p := &pool{name: name, digest: digestOf(config), service: service, hashLen: config.HashLen, hashBlock: config.HashBlockSize}
+	for _, g := range config.Groups {
+		p.blockSizes = append(p.blockSizes, g.BlockSize)
+	}
+	return p
 }
 
 // digestOf returns the digest of a pool with its defaults. Its retention interval, which is about
@@ -420,6 +426,13 @@ func (ps *pools) names(c *access.Credential) (count int64, names []string) {
 		}
 	}
 	return count, names
+}
+
+// number returns how many pools there are.
+func (ps *pools) number() int {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return len(ps.byName)
 }
 
 // list returns the pools, the own one first and then by name.

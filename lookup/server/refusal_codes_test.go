@@ -584,8 +584,8 @@ func TestRefusalOfMemory(t *testing.T) {
 		s := refusing{Server: startServer(t, cfg, Limits{MaxMemory: 256 << 10}), vllm: "0.29.0", store: store}
 		n := 4096
 		s.check(t, 0, []badRequest{{
-			frames: lookupFrames("explain", 16*n, hashLen32, lookuptest.Chain("large", n, 32)), code: api.RefusalTooLarge, limit: 96 << 10,
-			text: "131072 bytes of hashes, this server takes 98304 at a time (see limits.max_memory)",
+			frames: lookupFrames("explain", 16*n, hashLen32, lookuptest.Chain("large", n, 32)), code: api.RefusalTooLarge, limit: 36 << 10,
+			text: "131072 bytes of hashes, this server takes 36864 at a time (see limits.max_memory)",
 		}})
 	}
 }

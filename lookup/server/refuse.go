@@ -71,6 +71,9 @@ func (s *session) countRefused(r *api.Refusal, err error) {
 	switch {
 	case r.Refusal == api.RefusalBusy:
 		s.metrics.busy.Add(1)
+		if errors.Is(err, errNoMemory) {
+			s.server.memory.Refuse()
+		}
 	case r.Refusal == api.RefusalNotAuthenticated: // which failAuth has logged
 		return
 	case errors.As(err, &denied):

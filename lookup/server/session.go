@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
@@ -40,6 +41,7 @@ type session struct {
 
 	turnStart time.Time
 	ended     uint      // requests that have ended
+	turnEnd   uint      // the turn is not over before as many have
 	barrier   *job      // nothing after it is read before it has ended; nil if there is none
 	kept      keptBytes // that arrived meanwhile, or were left by a turn
 	closed    bool
@@ -51,20 +53,21 @@ type session struct {
 	lookupsAnswered int64        // in this turn
 	earlierBegan    int64        // when the first of them began, if in an earlier turn; otherwise 0
 	peer            net.Addr     // for the log, may be nil
-	gnetConn        gnet.Conn    // nil in tests
+	peerConn        peerConn     // nil in tests
+	halfClosed      *halfClosed  // nil before the peer's FIN
 	tls             *tlsConn     // nil without TLS
 	closeErr        error        // why the connection is closed, if there is more than reason
 
-	messageSince   atomic.Int64  // when the message being received began, in monotime; 0 if none
-	lastActive     atomic.Int64  // when the last byte arrived, in monotime
-	handshakeSince atomic.Int64  // when the unfinished ZMTP handshake began, in monotime; 0 if none
-	ttl            atomic.Int64  // of the ZMTP peer's heartbeat, in nanoseconds; 0 if none
-	keeping        atomic.Bool   // it has kept bytes
-	reason         atomic.Uint32 // closeReason; closedByPeer until it is set
-	inFlight       atomic.Int64  // jobs without a reply
-	unsent         atomic.Int64  // bytes of replies that the kernel has not accepted yet
-	unsentSince    atomic.Int64  // when the kernel last accepted some of them, in monotime; 0 if there are none
-	held           atomic.Int64  // bytes charged to Server.memory
+	messageSince   atomic.Int64     // when the message being received began, in monotime; 0 if none
+	lastActive     atomic.Int64     // when the last byte arrived, in monotime
+	handshakeSince atomic.Int64     // when the unfinished ZMTP handshake began, in monotime; 0 if none
+	ttl            atomic.Int64     // of the ZMTP peer's heartbeat, in nanoseconds; 0 if none
+	keeping        atomic.Bool      // it has kept bytes
+	reason         atomic.Uint32    // closeReason; closedByPeer until it is set
+	inFlight       atomic.Int64     // jobs without a reply
+	unsent         atomic.Int64     // bytes of replies that the kernel has not accepted yet
+	unsentSince    atomic.Int64     // when the kernel last accepted some of them, in monotime; 0 if there are none
+	held           admission.Holder // bytes charged to Server.admission
 	_              cpu.CacheLinePad
 }
 
@@ -72,6 +75,14 @@ type session struct {
 type replyWriter interface {
 	Write(b []byte) (int, error)
 	OutboundBuffered() int // bytes written that the kernel has not accepted yet
+}
+
+// peerConn is the part of gnet.Conn that the server uses of an open connection.
+type peerConn interface {
+	replyWriter
+	Fd() int
+	Wake(callback gnet.AsyncCallback) error
+	Close() error
 }
 
 // newSession returns the session of an accepted connection.
@@ -96,7 +107,6 @@ func (s *session) close() {
 	s.kept.release()
 	s.keeping.Store(false)
 	s.server.pools.move(s.pool, nil)
-	s.charge(-s.held.Swap(0), 0)
 }
 
 // closeWith sets the reason why the connection ends and returns the action that ends it.
@@ -277,7 +287,8 @@ func (s *session) End(q *netproto.Request) bool {
 	}
 	s.denied = nil
 	s.flush(flushAt)
-	return s.barrier == nil && s.sendErr == nil && !s.isTurnOver()
+	s.ended++
+	return !s.mustKeep() && s.sendErr == nil && (s.ended%requestsPerLook != 0 || !s.isTurnOver())
 }
 
 // problemOf returns why a request that has ended cannot be served, nil if it can.

@@ -40,13 +40,13 @@ func (s *Server) statOf(p *pool) api.Stat {
 	st.Pools, st.PoolNames = s.pools.names(nil)
 	st.Connections = s.connections.Load()
 	st.Memory, _, st.MemoryRefused = s.memory.Usage()
-	st.Memory = max(st.Memory-s.charged.Load(), 0) // rounded up by the loops; what they hold is added below
 	st.Requests, st.Closed, st.NotAllowed = map[string]int64{}, map[string]int64{}, map[string]int64{}
 	for _, m := range s.loopMetrics() {
 		addCounts(st.Requests, m.requests[:], tagName)
 		st.Memory += m.held.Load()
 		st.RequestsRefused += m.refused.Load()
 		st.Busy += m.busy.Load()
+		st.AfterFIN += m.afterFIN.Load()
 	}
 	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()
 	addCounts(st.Closed, s.closed[:], func(r int) string { return closeReason(r).String() })

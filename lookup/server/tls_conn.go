@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // tlsConn is a connection of a tls:// listener. gnet has no TLS, so goroutines copy between the
@@ -54,8 +56,14 @@ func (c *tlsConn) copyIn() {
 		err = c.moveIn(inner)
 		c.moving.Store(false)
 	}
+	if errors.Is(err, unix.ECONNRESET) { // nobody reads its replies
+		_ = c.inner.Close()
+	}
 	_ = c.inner.CloseWrite() // the session has the end after all bytes; it may have ended before
 	c.discard()
+	if c.raw.Read(func(fd uintptr) bool { return isBroken(int(fd)) }) == nil { // a reset after its end
+		_ = c.inner.Close()
+	}
 }
 
 // maxInPair is how many bytes may be in the pair when more are written. A further readBuffer of

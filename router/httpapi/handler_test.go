@@ -383,7 +383,7 @@ func TestBusy(t *testing.T) {
 		return status
 	}
 	var conns []*net.TCPConn
-	left := h.memory.admission.MaxLarge()
+	left := 2 * h.memory.admission.MaxRequest()
 	for _, name := range []string{"greedy", "other", "third"} {
 		before, mine := free(), int64(0)
 		for n := 0; ; n++ {

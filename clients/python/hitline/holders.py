@@ -21,25 +21,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hitline.client import (
-    _MAX_DOCUMENT,
+from hitline.client import _number, join_keys
+from hitline.connection import MAX_DOCUMENT, Token, check_timeout, check_tls, default_tls, forkable
+from hitline.errors import (
     BadReply,
     ConnectionFailed,
     NotAllowed,
     NotAuthenticated,
     RefusedError,
     RequestTimeout,
-    _check_timeout,
-    _check_tls,
-    _default_tls,
-    _number,
-    _token_source,
-    forkable,
-    is_remote,
-    join_keys,
     logger,
     printable,
-    read_token_file,
 )
 
 __all__ = ["Holder", "Holders", "HoldersClient"]
@@ -99,13 +91,12 @@ class HoldersClient:
         seconds, connecting included; looking up a host's name is the system's and is not bounded.
 
         token, token_file and tls are as for Client, tls for addresses of https://."""
-        _check_timeout(timeout)
-        _check_tls(tls)
+        check_timeout(timeout)
+        check_tls(tls)
         self.address = address
         self._is_tls, self._host, self._port = _parse(address)
-        self._token, self._token_file = _token_source(token, token_file)
-        _check_token(self._token)
-        self._token_warned = False
+        self._token = Token(token, token_file)
+        _check_token(self._token.text)
         self._tls = tls  # None: of the environment
         if self._is_tls:
             self._tls_context()  # the files are there
@@ -223,11 +214,13 @@ class HoldersClient:
 
     def _exchange(self, path: str, body: bytes, deadline: float) -> bytes:
         headers: dict[str, Any] = {"Content-Type": "application/json"}
-        if token := self._read_token():
+        token = self._token.read()
+        if token:
+            _check_token(token)
             headers["Authorization"] = b"Bearer " + token
         connection = self._connected(deadline)
-        if token:
-            self._warn_of_plain_text(connection)
+        if token and not self._is_tls:
+            self._token.warn_of_plain_text(connection.sock, self.address, "https", logger)
         connection.sock.settimeout(_remaining(deadline))
         connection.request("POST", path, body, headers)
         connection.response_class = functools.partial(_Response, deadline)  # type: ignore[assignment]
@@ -264,24 +257,8 @@ class HoldersClient:
             self._connection.close()
             self._connection = None
 
-    def _read_token(self) -> bytes:
-        """Returns the token, empty if there is none."""
-        if not self._token_file:
-            return self._token
-        token = read_token_file(self._token_file)
-        _check_token(token)
-        return token
-
-    def _warn_of_plain_text(self, connection: http.client.HTTPConnection) -> None:
-        """Warns once if others on the network can read the token."""
-        if self._is_tls or self._token_warned:
-            return
-        if is_remote(connection.sock):
-            self._token_warned = True
-            logger.warning("the token goes to %s in plain text, for all on the way to read; use https://", self.address)
-
     def _tls_context(self) -> ssl.SSLContext:
-        return self._tls or _default_tls()
+        return self._tls or default_tls()
 
 
 def _encode(
@@ -378,7 +355,7 @@ class _Reader(io.RawIOBase):
 def _refusal(address: str, response: http.client.HTTPResponse, answer: bytearray) -> RefusedError:
     """Returns what an answer with another status than 200 says."""
     try:
-        error = json.loads(answer[:_MAX_DOCUMENT])["error"]
+        error = json.loads(answer[:MAX_DOCUMENT])["error"]
         code, text = printable(str(error["code"])), printable(str(error["message"]))
     except (KeyError, TypeError, ValueError, RecursionError):
         return RefusedError(f"{address}: {response.status} {printable(response.reason)}")

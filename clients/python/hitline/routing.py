@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Tuple, TypeVar, Union
 
-from hitline.client import HitlineError, RequestTimeout, forkable, logger
+from hitline.connection import forkable
+from hitline.errors import HitlineError, RequestTimeout, logger
 from hitline.holders import Holders, HoldersClient
 
 __all__ = ["PrefixScorer"]

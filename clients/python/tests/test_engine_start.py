@@ -112,7 +112,7 @@ class Starting(Described):
 
     def hit(self, scheduler: Any, blocks: list[bytes], tokens: int = 72, computed: int = 0) -> tuple[int | None, bool]:
         """Looks up a request that is none of those before."""
-        getattr(scheduler, "connector_scheduler", scheduler).client._remembered.clear()
+        getattr(scheduler, "connector_scheduler", scheduler).client.remembered.forget()
         request = SimpleNamespace(request_id="r", num_tokens=tokens, block_hashes=blocks)
         found: tuple[int | None, bool] = scheduler.get_num_new_matched_tokens(request, computed)
         return found
@@ -239,7 +239,7 @@ class Start(Starting):
                 blocks = eventually(lambda: self.store_if_accepted(server.address), None)
                 assert blocks is not None
                 self.assertEqual(self.hit(scheduler, blocks), (0, False))  # it asks again only after a while
-                scheduler.client._pool_retry_at = 0.0
+                scheduler.client._retry.connection.refused.clear()
                 self.assertEqual(self.hit(scheduler, blocks), (64, True))
 
     @in_releases()
@@ -252,7 +252,7 @@ class Start(Starting):
             connector = self.connect("auto")
             client = connector.connector_scheduler.client
             self.assertEqual(client.pool_reply["backend"], "mooncake")
-            server = client._own_server
+            server = client.own_server
             tenant = server._environ.get("HITLINE_BACKEND_MOONCAKE_TENANT")
             self.assertEqual(tenant, "ours" if is_since(engine.release, "0.28.0") else None)
             self.assertEqual(self.hit(connector, chained("a", 4)), (0, False))
@@ -379,7 +379,7 @@ class Start(Starting):
                 file.write_text(config)
                 with Server(config=str(file) if config else "", **settings) as server:
                     client = self.start(server.address).client
-                    client._drop()
+                    client._retry.drop()
                     client.check_pool()
             said = [line for line in logs.output if "refuses to reset the store" in line]
             self.assertEqual(len(said), bool(want), "once, and only what is true")
@@ -398,7 +398,7 @@ class Start(Starting):
             self.configure(self.engine(engine.release))
             with Server(BACKEND_MOONCAKE_TIMEOUT=wait, **mooncake) as server, self.assertLogs("vllm.hitline", "INFO") as logs:
                 client = self.start(server.address, timeout).client
-                client._drop()
+                client._retry.drop()
                 client.check_pool(timeout=20)
             said = [line for line in logs.output if "for its store" in line]
             self.assertEqual(len(said), bool(want), "once")
@@ -414,11 +414,11 @@ class Start(Starting):
                 for i in range(20):
                     reply.update(vllm="0.33.0", reset_refused=f"forged {i}\n" + "x" * 9000, name="a\nb", groups=[{}, {}])
                     client = self.start(server.address).client if not i else client
-                    client._drop()
+                    client._retry.drop()
                     client.check_pool()
             self.assertEqual(len(logs.records), 1, logs.output)
             self.assertTrue(logs.records[0].getMessage().isprintable() and len(logs.records[0].getMessage()) < 1000)
-            self.assertLessEqual(len(client._log_at), 2)
+            self.assertLessEqual(len(client._log._again_at), 2)
 
     @in_releases()
     def test_what_no_hit_can_help_is_not_looked_up(self, engine: Engine) -> None:
@@ -457,7 +457,7 @@ class Start(Starting):
                 self.keep(worker)
                 if not want:
                     scheduler = self.start(server.address)
-                    self.assertEqual(scheduler.client._key_prefixes, engine_keys.key_prefixes(worker))
+                    self.assertEqual(scheduler.client.key_prefixes, engine_keys.key_prefixes(worker))
                     self.assertEqual(self.hit(scheduler, self.store(server.address, "a")), (64, True))
                     continue
                 error = self.fails(server.address)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import socket
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import hitline.holders as module
 from hitline import (
     BadReply,
     Client,
@@ -234,7 +234,8 @@ class Scripted(unittest.TestCase):
                     client.holders([])
 
     def test_a_token_in_plain_text_is_warned_of_once(self) -> None:
-        with mock.patch.object(module, "is_remote", return_value=True), scripted() as (_, address):
+        remote = mock.patch("hitline.connection.ipaddress.ip_address", return_value=ipaddress.ip_address("192.0.2.1"))
+        with remote, scripted() as (_, address):
             with HoldersClient(address, token="t" * 16) as client, self.assertLogs("hitline", "WARNING") as logs:
                 for _ in range(2):
                     client.holders([])

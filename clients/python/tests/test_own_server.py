@@ -15,8 +15,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
-import time
 import unittest
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,7 +46,7 @@ from hitline import vllm_plugin
 vllm_plugin.register()
 from {SCHEDULER} import MooncakeStoreScheduler
 scheduler = MooncakeStoreScheduler(object(), object())
-server = scheduler.client._own_server
+server = scheduler.client.own_server
 def pid():
     with server._lock:  # which is held until the process is known; it may listen before
         return server._running and server._running.pid
@@ -400,18 +398,18 @@ class Programs(OwnServers):
 
     def test_whom_the_engine_asks(self) -> None:
         """A socket of this user's process, in a folder of this user alone."""
-        settings = vllm_plugin._Settings("auto", self.program("sys.stdin.read()"), None, "0.28.0", "miss", "")
+        settings = vllm_plugin.Settings("auto", self.program("sys.stdin.read()"), None, "0.28.0", "miss", "")
         with mock.patch.object(vllm_plugin.logger, "disabled", True), no_thread_left(self):
             client = vllm_plugin._replacement(settings)(object())
             self.addCleanup(client.close)
             client._raise_errors = True
-            server = client._own_server
+            server = client.own_server
             assert server is not None
             folder = Path(server._folder)
 
             def lookup() -> Any:
-                client._drop()
-                client._retry_at = 0.0
+                client._retry.drop()
+                client._retry.retry_at = 0.0
                 return client.lookup(secrets.token_hex(4), 64, [bytes(32)] * 4)
 
             def refused(text: str) -> None:
