@@ -64,7 +64,7 @@ type Service struct {
 func NewService(cfg ServiceConfig) (*Service, error) {
 	coord, err := coordinator.New(cfg.Pool)
 	if err != nil {
-		return nil, fmt.Errorf("lookup: pool: %w", err)
+		return nil, fmt.Errorf("pool: %w", err)
 	}
 	if n := coord.NumGroups(); n > index.MaxGroups {
 		return nil, fielderror.New([]string{"groups"}, "%w: a pool of %d groups; at most %d are served", ErrUnsupported, n, index.MaxGroups)
@@ -98,7 +98,7 @@ func (s *Service) useMemory(memory index.Config) error {
 	memory.Places, memory.Groups, memory.HashLen = p.count(), s.required, s.pool.HashLen
 	x, err := index.New(memory)
 	if err != nil {
-		return fmt.Errorf("lookup: memory backend: %w", err)
+		return fmt.Errorf("memory backend: %w", err)
 	}
 	s.index, s.groupSets = x, newGroupSets(s.coord)
 	s.queries = &sync.Pool{New: func() any { return newQuery(s) }}

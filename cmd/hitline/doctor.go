@@ -35,8 +35,8 @@ func newDoctorCmd() *cobra.Command {
 		Long: `doctor reads the configuration of serve, connects to the store that it names,
 and compares some of its keys with the configured pool. It changes nothing. With
 a prompt that an engine has stored it also says where the hit of each group
-ends, and why, as lookup --explain does. What a router follows is in
-GET /services at router.listen.
+ends, and why, as lookup --explain does. hitline router tells what a router
+follows.
 
 It exits with 1 if it finds a problem.`,
 		Example: "  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex",

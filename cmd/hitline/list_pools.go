@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -110,11 +111,11 @@ func formatPools(pools []poolLine) string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "name\tvllm\tblock size\tbackend\tmodel\tlookups")
 	for _, p := range pools {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%q\t%d\n", shownName(p.Name), cli.Printable(p.VLLM), p.HashBlockSize, cli.Printable(p.Backend), p.Model, p.Lookups)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%q\t%d\n", shownName(p.Name), printable.Text(p.VLLM), p.HashBlockSize, printable.Text(p.Backend), p.Model, p.Lookups)
 	}
 	_ = w.Flush() // a Builder never fails
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // shownName returns the name of a pool as it is printed.
-func shownName(name string) string { return cmp.Or(cli.Printable(name), "-") }
+func shownName(name string) string { return cmp.Or(printable.Text(name), "-") }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -171,13 +172,13 @@ func formatExplanation(e api.Explanation) string {
 func formatAccount(a *api.LostTokens) string {
 	var parts []string
 	for _, place := range slices.Sorted(maps.Keys(a.Tokens)) {
-		parts = append(parts, fmt.Sprintf("%s %d", cli.Printable(place), a.Tokens[place]))
+		parts = append(parts, fmt.Sprintf("%s %d", printable.Text(place), a.Tokens[place]))
 	}
 	text := "tokens by place: " + strings.Join(parts, ", ") + "\n"
 	if a.Place == "" {
 		return text
 	}
-	text += fmt.Sprintf("lost: %s; block %d", cli.Printable(a.Place), a.Block)
+	text += fmt.Sprintf("lost: %s; block %d", printable.Text(a.Place), a.Block)
 	if !a.AskedAt.IsZero() {
 		text += ", last asked for at " + a.AskedAt.Format(time.RFC3339)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -46,7 +47,7 @@ With --json: one JSON object, with the counters of one pool alone.`,
 		var pools []servedPool
 		if t.pool == "" && len(stat.PoolNames) > 0 {
 			if pools, err = t.askPools(cmd.Context(), poolNames(stat)); err != nil {
-				t.warn(fmt.Sprintf("the counters of the pools are left out: %s", cli.Text(err)))
+				t.warn(fmt.Sprintf("the counters of the pools are left out: %v", err))
 			}
 		}
 		text, err := formatStat(stat, pools)
@@ -65,7 +66,7 @@ func (t *target) askStat(ctx context.Context) (api.Stat, error) {
 
 // Counters that only a memory index has, and that only a store has.
 var (
-	memoryCounters = []string{"entries", "max_entries", "bytes", "max_bytes", "refused"}
+	memoryCounters = []string{"entries", "max_entries", "bytes", "max_bytes", "stores_refused"}
 	storeCounters  = []string{
 		"backend_errors", "backend_timeouts", "backend_rejected", "backend_rounds", "backend_keys", "remembered_lookups", "renewed_keys", "renewals_dropped",
 	}
@@ -74,7 +75,7 @@ var (
 // poolCounters returns the counters of a pool.
 func poolCounters(s *api.Stat) []*int64 {
 	return []*int64{
-		&s.Entries, &s.MaxEntries, &s.Bytes, &s.MaxBytes, &s.Refused,
+		&s.Entries, &s.MaxEntries, &s.Bytes, &s.MaxBytes, &s.StoresRefused,
 		&s.BackendErrors, &s.BackendTimeouts, &s.BackendRejected, &s.BackendRounds, &s.BackendKeys, &s.RememberedLookups, &s.RenewedKeys, &s.RenewalsDropped,
 		&s.Lookups, &s.Stored, &s.Evicted,
 	}
@@ -143,7 +144,7 @@ func formatPoolCounters(pools []servedPool) string {
 	fmt.Fprintln(w, "pool\tvllm\tlookups\thit share\tstored\tevicted")
 	for _, p := range pools {
 		s := p.stat
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\n", shownName(p.name), cli.Printable(s.VLLM), s.Lookups, formatHitShare(s.PoolTokens), s.Stored, s.Evicted)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\n", shownName(p.name), printable.Text(s.VLLM), s.Lookups, formatHitShare(s.PoolTokens), s.Stored, s.Evicted)
 	}
 	_ = w.Flush() // a Builder never fails
 	return strings.TrimSuffix(b.String(), "\n")
@@ -181,15 +182,15 @@ func formatTable(of any, hidden []string) (string, error) {
 // flatten adds the values of fields to flat. Their keys begin with prefix.
 func flatten(flat map[string]string, prefix string, fields map[string]any) {
 	for key, value := range fields {
-		key = prefix + cli.Printable(key)
+		key = prefix + printable.Text(key)
 		switch v := value.(type) {
 		case map[string]any:
 			flatten(flat, key+".", v)
 		case string:
-			flat[key] = cli.Printable(v)
+			flat[key] = printable.Text(v)
 		default:
 			text, _ := json.Marshal(v) // v was decoded from JSON
-			flat[key] = cli.Printable(string(text))
+			flat[key] = printable.Text(string(text))
 		}
 	}
 }

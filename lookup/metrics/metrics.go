@@ -60,7 +60,7 @@ var indexMetrics = []metric{
 	gauge("index_max_entries", "Bound on hitline_index_entries; 0: none but that on bytes.", func(st *api.Stat) int64 { return st.MaxEntries }, poolLabel),
 	gauge("index_bytes", "Memory that the index has allocated.", func(st *api.Stat) int64 { return st.Bytes }, poolLabel),
 	gauge("index_max_bytes", "Bound on hitline_index_bytes.", func(st *api.Stat) int64 { return st.MaxBytes }, poolLabel),
-	counter("stores_refused_total", "Stores and evicts refused: too many combinations of ranks hold blocks, or hashes of another length.", func(st *api.Stat) int64 { return st.Refused }, poolLabel),
+	counter("stores_refused_total", "Stores and evicts refused: too many combinations of ranks hold blocks, or hashes of another length.", func(st *api.Stat) int64 { return st.StoresRefused }, poolLabel),
 }
 
 var backendMetrics = []metric{
@@ -83,7 +83,7 @@ var serverMetrics = []metric{
 	gauge("memory_bytes", "Memory of unread replies, unfinished requests, and calls of the backend.", func(st *api.Stat) int64 { return st.Memory }),
 	gauge("max_memory_bytes", "Bound on hitline_memory_bytes.", func(st *api.Stat) int64 { return st.MaxMemory }),
 	counter("memory_refused_total", "Requests refused and connections closed because of that bound.", func(st *api.Stat) int64 { return st.MemoryRefused }),
-	counter("requests_failed_total", "Requests refused.", func(st *api.Stat) int64 { return st.Failed }),
+	counter("requests_refused_total", "Requests refused.", func(st *api.Stat) int64 { return st.RequestsRefused }),
 	counter("requests_busy_total", "Requests refused because there was no room for them.", func(st *api.Stat) int64 { return st.Busy }),
 	counter("replies_after_fin_total", "Requests answered after the peer's FIN. It may not have waited for the reply.", func(st *api.Stat) int64 { return st.AfterFIN }),
 	counter("auth_failures_total", "Authentications that failed.", func(st *api.Stat) int64 { return st.AuthFailures }),

@@ -57,7 +57,7 @@ var (
 		"pools gauge", "memory_bytes gauge", "max_memory_bytes gauge", "memory_refused_total counter",
 		"accept_errors_total counter", "auth_failures_total counter", "requests_not_allowed_total counter", "connections gauge", "connections_closed_total counter",
 		"lookup_duration_seconds histogram", "lookup_hashes histogram", "max_connections gauge",
-		"ready gauge", "replies_after_fin_total counter", "requests_busy_total counter", "requests_failed_total counter", "requests_total counter", "start_time_seconds gauge",
+		"ready gauge", "replies_after_fin_total counter", "requests_busy_total counter", "requests_refused_total counter", "requests_total counter", "start_time_seconds gauge",
 	}
 )
 
@@ -158,7 +158,7 @@ func TestServer(t *testing.T) {
 		"lookups_total": 4, `prompt_tokens_total{place="new",pool=""}`: 0,
 		"stored_total": 60, "evicted_total": 1, "stores_refused_total": 0,
 		"index_entries": 59, "index_max_entries": 1000, "index_max_bytes": 64 << 20,
-		"ready": 1, "connections": 1, "max_connections": 20, "requests_failed_total": 1,
+		"ready": 1, "connections": 1, "max_connections": 20, "requests_refused_total": 1,
 		"max_memory_bytes": 128 << 20, "memory_refused_total": 0, "requests_busy_total": 0,
 		"accept_errors_total":                               0,
 		`connections_closed_total{reason="bad_first_byte"}`: 1, `connections_closed_total{reason="slow_reader"}`: 0,

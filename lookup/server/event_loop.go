@@ -33,13 +33,13 @@ type eventLoop struct {
 func (s *Server) openWakeSockets() error {
 	for range s.cfg.Loops {
 		if err := s.openWakeSocket(); err != nil {
-			return fmt.Errorf("server: cannot wake an event loop: %w", err)
+			return fmt.Errorf("cannot wake an event loop: %w", err)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.loops) != s.cfg.Loops {
-		return fmt.Errorf("server: %d of %d event loops cannot be woken", s.cfg.Loops-len(s.loops), s.cfg.Loops)
+		return fmt.Errorf("%d of %d event loops cannot be woken", s.cfg.Loops-len(s.loops), s.cfg.Loops)
 	}
 	return nil
 }

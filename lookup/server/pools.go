@@ -86,7 +86,7 @@ type pools struct {
 // of cfg.
 func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 	if service == nil && len(cfg.Pools) == 0 && cfg.AcceptPool == nil {
-		return nil, fmt.Errorf("server: %w: no service", api.ErrConfig)
+		return nil, fmt.Errorf("%w: no service", api.ErrConfig)
 	}
 	if cfg.MaxPools <= 0 {
 		cfg.MaxPools = DefaultMaxPools
@@ -113,13 +113,13 @@ func (ps *pools) addNamed(named ServedPool) error {
 	err := CheckPoolName(named.Name)
 	switch {
 	case named.Service == nil:
-		return fmt.Errorf("server: %w: pool %q has no service", api.ErrConfig, named.Name)
+		return fmt.Errorf("%w: pool %q has no service", api.ErrConfig, named.Name)
 	case err != nil:
-		return fmt.Errorf("server: %w: pool %q: %w", api.ErrConfig, named.Name, err)
+		return fmt.Errorf("%w: pool %q: %w", api.ErrConfig, named.Name, err)
 	case named.Service.Backend() != ps.backend:
-		return fmt.Errorf("server: %w: pool %q has another backend than the others", api.ErrConfig, named.Name)
+		return fmt.Errorf("%w: pool %q has another backend than the others", api.ErrConfig, named.Name)
 	case ps.byName[named.Name] != nil:
-		return fmt.Errorf("server: %w: two pools are named %q", api.ErrConfig, named.Name)
+		return fmt.Errorf("%w: two pools are named %q", api.ErrConfig, named.Name)
 	}
 	ps.byName[named.Name] = newPool(named.Name, named.Service)
 	return nil
@@ -358,7 +358,7 @@ func (ps *pools) makeDescribed(name string, described *coordinator.Coordinator) 
 		return nil, err
 	}
 	if service.Backend() != ps.backend {
-		return nil, fmt.Errorf("server: %w: the service of a described pool has another backend", api.ErrConfig)
+		return nil, fmt.Errorf("%w: the service of a described pool has another backend", api.ErrConfig)
 	}
 	p := newPool(name, service)
 	p.described = true

@@ -300,7 +300,7 @@ func TestRemoteMaxInFlight(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"1 " + hitText(8): 1, "same " + hitText(8): 1, "same 00": 2}, got)
 	require.EqualValues(t, 4, server.Stat().Busy)
-	require.EqualValues(t, 5, server.Stat().Failed)
+	require.EqualValues(t, 5, server.Stat().RequestsRefused)
 	p.Send(t, lookupOf("1", keys))
 	p.Expect(t, "1 "+hitText(8))
 }

@@ -241,10 +241,10 @@ func (s *session) flush(minBytes int) {
 
 // The values of session.sendErr, besides errRevoked and errExpired.
 var (
-	errConnGone   = errors.New("server: connection is gone")
-	errSlowReader = errors.New("server: peer does not read its replies")
-	errMemory     = errors.New("server: memory is short, and more is kept for this connection than it may have in flight")
-	errInFlight   = errors.New("server: more is in flight than limits.max_in_flight and the limits of a message allow")
+	errConnGone   = errors.New("the connection is gone")
+	errSlowReader = errors.New("the peer does not read its replies")
+	errMemory     = errors.New("memory is short, and more is kept for this connection than it may have in flight")
+	errInFlight   = errors.New("more is in flight than limits.max_in_flight and the limits of a message allow")
 )
 
 // Begin implements netproto.Handler.

@@ -56,7 +56,7 @@ func (s *Server) statOf(p *pool) api.Stat {
 	for _, m := range s.loopMetrics() {
 		addCounts(st.Requests, m.requests[:], tagName)
 		st.Memory += m.held.Load()
-		st.Failed += m.failed.Load()
+		st.RequestsRefused += m.refused.Load()
 		st.Busy += m.busy.Load()
 		st.AfterFIN += m.afterFIN.Load()
 	}
