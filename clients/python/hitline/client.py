@@ -213,7 +213,8 @@ class _Requests:
         included, unless the call is given another one; looking up a host's name is the system's
         and is not bounded. vllm is the release of the engine, one of VLLM_RELEASES: lookups of a server
         whose pool is of another one fail with WrongRelease. pool is {"name": ...} or a description: the
-        fields of pool in the server's configuration, and a name if it is to have one.
+        fields of pool in the server's configuration, and a name if it is to have one. Either may have client, a dict
+        of what the client says of itself: docs/protocol.md has its keys.
 
         token has 1 to 255 bytes in UTF-8; "" means none. token_file is a file whose first
         line, without the spaces around it, is the token; it is read when the token is sent.

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from hitline import engine_connector, engine_keys, engine_pool
 from hitline.client import DEFAULT_TIMEOUT, Instance, LookupKeyClient, LookupResult, Prompt, is_since
+from hitline.client_info import describe_client
 from hitline.connection import Endpoint
 from hitline.engine_connector import Wrapper
 from hitline.errors import PoolDiffers, WrongRelease, string
@@ -61,6 +62,7 @@ class Settings(NamedTuple):
     on_mismatch: str  # fail or miss
     pool_name: str  # "" for none
     lookup: str = "local"  # or whole
+    instance_id: str = ""  # "" for the engine's own
 
 
 class Asking(Step):
@@ -274,7 +276,8 @@ class EngineClient(LookupKeyClient):
             logger.warning("the engine's own hitline is not ready after %.0f s, the engine goes on", READY_TIMEOUT)
         transfer = getattr(vllm_config, "kv_transfer_config", None)
         self.renewals.saves = transfer is None or engine_pool.saves(transfer, self.settings.release)
-        self._handshake.set_pool(self._describe(vllm_config, kv_cache_config))
+        info = describe_client(vllm_config, self.settings.instance_id)
+        self._handshake.set_pool({**self._describe(vllm_config, kv_cache_config), "client": info})
         self.key_prefixes = key_prefixes
         try:
             reply = self.check_pool(timeout=max(self._timeout, START_TIMEOUT))

@@ -51,6 +51,7 @@ from typing import Any, NoReturn
 
 from hitline import engine_keys
 from hitline.client import VLLM_RELEASES, LookupKeyClient, is_since
+from hitline.client_info import MAX_TEXT
 from hitline.connection import MAX_TIMEOUT, parse_address
 from hitline.engine_client import EngineClient, Settings, logger
 from hitline.own_server import find_program
@@ -148,6 +149,7 @@ def register() -> None:
     if not address:
         return
     timeout, on_mismatch, pool_name, lookup = _timeout(), _on_mismatch(), _pool_name(), _lookup()
+    instance_id = _instance_id()
     program = ""
     if address == AUTO:
         program = find_program()
@@ -157,7 +159,7 @@ def register() -> None:
     for name in _modules(release):
         if not _exists(name):
             _refuse(f"there is no module {name}", _expected(release))
-    replacement = _replacement(Settings(address, program, timeout, release, on_mismatch, pool_name, lookup))
+    replacement = _replacement(Settings(address, program, timeout, release, on_mismatch, pool_name, lookup, instance_id))
     present = [sys.modules[name] for name in MODULES if name in sys.modules]
     for module in present:
         _check(module, replacement)
@@ -234,6 +236,13 @@ def _pool_name() -> str:
             f"HITLINE_POOL_NAME is {name!r}, must be 1 to 255 printable ASCII characters without spaces and quotes"
         )
     return name
+
+
+def _instance_id() -> str:
+    instance_id = os.environ.get("HITLINE_INSTANCE_ID", "")
+    if len(instance_id.encode("utf-8", "surrogateescape")) > MAX_TEXT:
+        raise ValueError(f"HITLINE_INSTANCE_ID is {instance_id!r:.80}, must have at most {MAX_TEXT} bytes")
+    return instance_id
 
 
 def _replacement(made_settings: Settings) -> type[EngineClient]:

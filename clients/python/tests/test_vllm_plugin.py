@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import json
 import os
 import sys
 import tempfile
@@ -333,7 +334,8 @@ class Plugin(StandIn):
             with self.assertLogs("vllm.hitline", "ERROR") as logs:
                 client = self.scheduler(server).client
             self.assertEqual(client.lookup("r", 64, []), sys.modules[DATA].MooncakeLookupResult(0))
-            self.assertEqual(server.requests, [[b"pool", b'{"name":""}']])
+            ((tag, text),) = server.requests
+            self.assertEqual((tag, json.loads(text)["name"]), (b"pool", ""))
             self.assertIn(
                 "the engine is vLLM 0.33.0, but the server's pool is for vLLM 0.24.0: "
                 'set pool.vllm: "0.33.0" in the server\'s configuration',
@@ -468,6 +470,10 @@ class Plugin(StandIn):
             os.environ["HITLINE_POOL_NAME"] = name
             with self.assertRaisesRegex(ValueError, "HITLINE_POOL_NAME is .*, must be 1 to 255 printable ASCII"):
                 self.register()
+        del os.environ["HITLINE_POOL_NAME"]
+        os.environ["HITLINE_INSTANCE_ID"] = "a" * 129
+        with self.assertRaisesRegex(ValueError, "^HITLINE_INSTANCE_ID is .*, must have at most 128 bytes"):
+            self.register()
         self.assertEqual([f for f in sys.meta_path if isinstance(f, vllm_plugin._Finder)], [])
 
     def test_misspelt_variables(self) -> None:
