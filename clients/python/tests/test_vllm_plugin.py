@@ -127,6 +127,7 @@ class StandIn(unittest.TestCase):
         for target in (
             mock.patch.dict(os.environ),
             mock.patch.object(vllm_plugin, "_refused", set()),
+            mock.patch.object(vllm_plugin, "_replaced", []),
             mock.patch.object(sys, "dont_write_bytecode", True),
         ):
             target.start()
@@ -458,7 +459,7 @@ class Plugin(StandIn):
         del os.environ["HITLINE_VLLM"]
         for choice in ("Fail", "warn", "0", " "):
             os.environ["HITLINE_ON_MISMATCH"] = choice
-            with self.assertRaisesRegex(ValueError, f"HITLINE_ON_MISMATCH is '{choice}', must be fail .* or miss"):
+            with self.assertRaisesRegex(ValueError, f"HITLINE_ON_MISMATCH is '{choice}', must be fail .*, miss .* or own"):
                 self.register()
         del os.environ["HITLINE_ON_MISMATCH"]
         for choice in ("Local", "global", "0", " "):
@@ -725,7 +726,7 @@ class Releases(StandIn):
                 self.install(version=version)
                 with self.assertLogs("vllm.hitline", "ERROR") as logs, self.assertRaises(vllm_plugin.UnsupportedVLLM) as refused:
                     self.register()
-                for part in (f"vLLM is {version}; expected is one of 0.24.0,", "set HITLINE_VLLM", "or unset HITLINE_ADDRESS"):
+                for part in (f"vLLM is {version}, and has the files of no release that is known; expected is one of 0.24.0,", "set HITLINE_VLLM", "or unset HITLINE_ADDRESS"):
                     self.assertIn(part, str(refused.exception))
                     self.assertIn(part, logs.output[0])
                 self.assertFalse(issubclass(importlib.import_module(SCHEDULER).LookupKeyClient, LookupKeyClient))
