@@ -77,7 +77,7 @@ func TestClient(t *testing.T) {
 		environ := append(environ[:2:2], "HITLINE_TEST_WHEELS="+vllmModules(t, python), "HITLINE_TEST_CONFIGS="+configs)
 		// In one process, as each compiles and executes the modules for itself.
 		unittests(t, python, environ, "-v", "tests.test_wheels", "tests.test_engine_start", "tests.test_load_failures",
-			"tests.test_local_lookups", "tests.test_lookup_stats", "tests.test_engine_pool")
+			"tests.test_local_lookups", "tests.test_lookup_stats", "tests.test_engine_pool", "tests.test_vllm_builds")
 		checkDescriptions(t, configs)
 	})
 }

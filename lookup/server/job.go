@@ -48,6 +48,7 @@ type job struct {
 	answered bool          // reply and err are final
 	found    *pool         // by a pool request, counted as a connection of it
 	rules    *coordinator.Coordinator
+	client   clientInfo // of a pool request
 
 	next   *job // the next one with an equal envelope, nil if none
 	behind bool // an earlier one with an equal envelope has no reply yet

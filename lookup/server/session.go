@@ -27,6 +27,7 @@ type session struct {
 	authorization
 	pool    *pool           // that its requests are about, nil if none
 	service *lookup.Service // of the pool, with the retention interval of the engine; nil if none
+	client  clientInfo      // of the last pool request that was served
 	reader  *netproto.Reader
 
 	inline inlineRequest // the request that is answered as it arrives

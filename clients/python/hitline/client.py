@@ -68,6 +68,7 @@ from hitline.errors import *  # noqa: F403
 from hitline.errors import BadReply, FailureLog, HitlineError, UnknownRequest, decode_object, logger
 from hitline.handshake import PING, PING_IN_POOL, STAT, Handshake, Instance, done
 from hitline.retry import Retry
+from hitline.vllm_releases import DIGESTS
 from hitline.worker import Task, Worker
 
 __all__ = [
@@ -83,20 +84,7 @@ __all__ = [
 __all__ += errors.__all__
 
 # The releases of vLLM whose lookup client LookupKeyClient can be, oldest first.
-VLLM_RELEASES: tuple[str, ...] = (
-    "0.24.0",
-    "0.25.0",
-    "0.25.1",
-    "0.26.0",
-    "0.27.0",
-    "0.27.1",
-    "0.28.0",
-    "0.29.0",
-    "0.30.0",
-    "0.31.0",
-    "0.32.0",
-    "0.33.0",
-)
+VLLM_RELEASES: tuple[str, ...] = tuple(DIGESTS)
 
 
 def is_since(release: str, first: str) -> bool:
@@ -213,7 +201,8 @@ class _Requests:
         included, unless the call is given another one; looking up a host's name is the system's
         and is not bounded. vllm is the release of the engine, one of VLLM_RELEASES: lookups of a server
         whose pool is of another one fail with WrongRelease. pool is {"name": ...} or a description: the
-        fields of pool in the server's configuration, and a name if it is to have one.
+        fields of pool in the server's configuration, and a name if it is to have one. Either may have client, a dict
+        of what the client says of itself: docs/protocol.md has its keys.
 
         token has 1 to 255 bytes in UTF-8; "" means none. token_file is a file whose first
         line, without the spaces around it, is the token; it is read when the token is sent.

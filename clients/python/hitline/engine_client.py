@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from hitline import engine_connector, engine_keys, engine_pool
 from hitline.client import DEFAULT_TIMEOUT, Instance, LookupKeyClient, LookupResult, Prompt, is_since
+from hitline.client_info import describe_client
 from hitline.connection import Endpoint
 from hitline.engine_connector import Wrapper
 from hitline.errors import PoolDiffers, WrongRelease, string
@@ -58,9 +59,10 @@ class Settings(NamedTuple):
     program: str  # path of hitline for a server of the engine's own, "" for none
     timeout: float | None  # of a lookup, in seconds; None: LOOKUP_TIMEOUT
     release: str
-    on_mismatch: str  # fail or miss
+    on_mismatch: str  # fail, miss or own
     pool_name: str  # "" for none
     lookup: str = "local"  # or whole
+    instance_id: str = ""  # "" for the engine's own
 
 
 class Asking(Step):
@@ -168,13 +170,13 @@ class EngineClient(LookupKeyClient):
 
     def _start_server(self, server: OwnServer) -> bool:
         """Starts the engine's own server, and tells whether it did. If its configuration is
-        refused, it raises WrongConfiguration, or with HITLINE_ON_MISMATCH=miss warns."""
+        refused, it raises WrongConfiguration, or with another HITLINE_ON_MISMATCH than fail warns."""
         try:
             server.check()
         except WrongConfiguration as error:
             if self.settings.on_mismatch == "fail":
                 raise
-            logger.warning("lookups are hits of 0: %s", error)
+            logger.warning("%s: %s", self._without, error)
             return False
         server.start()
         return True
@@ -264,17 +266,23 @@ class EngineClient(LookupKeyClient):
 
     # The engine's pool.
 
-    def start(self, vllm_config: Any, kv_cache_config: Any, key_prefixes: list[list[str]] | None) -> None:
-        """Describes the engine's pool to the server, before the first lookup. Raises
-        PoolDiffers if the server's differs and the engine is not to start then."""
+    @property
+    def _without(self) -> str:
+        """What follows if the server cannot serve the engine's pool, as a text."""
+        return "vLLM's own client looks up" if self.settings.on_mismatch == "own" else "lookups are hits of 0"
+
+    def start(self, vllm_config: Any, kv_cache_config: Any, key_prefixes: list[list[str]] | None) -> bool:
+        """Describes the engine's pool to the server, before the first lookup. Returns False, closed, if the server
+        cannot serve it and vLLM's own client is to look up then. Raises PoolDiffers if the engine is not to start."""
         server = self.own_server
-        if server is not None and not server.started:
-            return  # its configuration was refused
+        if server is not None and not server.started:  # its configuration was refused
+            return not self._give_way()
         if server is not None and not server.wait_ready(READY_TIMEOUT):
             logger.warning("the engine's own hitline is not ready after %.0f s, the engine goes on", READY_TIMEOUT)
         transfer = getattr(vllm_config, "kv_transfer_config", None)
         self.renewals.saves = transfer is None or engine_pool.saves(transfer, self.settings.release)
-        self._handshake.set_pool(self._describe(vllm_config, kv_cache_config))
+        info = describe_client(vllm_config, self.settings.instance_id)
+        self._handshake.set_pool({**self._describe(vllm_config, kv_cache_config), "client": info})
         self.key_prefixes = key_prefixes
         try:
             reply = self.check_pool(timeout=max(self._timeout, START_TIMEOUT))
@@ -283,7 +291,8 @@ class EngineClient(LookupKeyClient):
                 self.close()
                 raise PoolDiffers(f"hitline at {self.address}: {error}", error.refusal) from None
             self._log.note_difference(str(error))  # this is the one time that it is logged
-            logger.warning("lookups are hits of 0, hitline at %s: %s", self.address, error)
+            logger.warning("%s, hitline at %s: %s", self._without, self.address, error)
+            return not self._give_way()
         except WrongRelease as error:
             self._log.failure("lookup at %s failed and counts as a hit of 0 tokens: %s", self.address, error)
         except Exception as error:
@@ -294,6 +303,14 @@ class EngineClient(LookupKeyClient):
             assert reply is not None  # a description has been sent
             name = string(reply, "name") or "as its own"
             logger.info("hitline at %s serves the engine's pool %s", self.address, name)
+        return True
+
+    def _give_way(self) -> bool:
+        """Closes the client if vLLM's own is to take its place, and tells whether it is."""
+        if self.settings.on_mismatch != "own":
+            return False
+        self.close()
+        return True
 
     def _describe(self, vllm_config: Any, kv_cache_config: Any) -> dict[str, Any]:
         """The engine's pool. If it has no description, its name: empty for the server's own pool."""

@@ -214,7 +214,7 @@ def _check_described(reply: Mapping[str, Any]) -> None:
 
 def _num_groups(pool: Mapping[str, Any] | None) -> int:
     """How many groups a pool has at most."""
-    if pool is None or pool.keys() <= {"name"}:  # it is not described
+    if pool is None or pool.keys() <= {"name", "client"}:  # it is not described
         return _MAX_GROUPS
     groups = pool.get("groups")
     return max(1, len(groups)) if isinstance(groups, Sequence) else 1

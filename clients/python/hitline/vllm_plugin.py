@@ -12,14 +12,14 @@ the key of HITLINE_TLS_KEY. A refused token, or a file of it that cannot be read
 that cannot be reached.
 
 The replacement has the methods of the engine's release and returns what they return:
-from 0.29.0 on vLLM's own MooncakeLookupResult. The release is vllm.__version__, or
-HITLINE_VLLM for a build of vLLM that is no release.
+from 0.29.0 on vLLM's own MooncakeLookupResult. The release is vllm.__version__, or what
+HITLINE_VLLM names. A build with another version is of the known release whose files it has.
 
 When the scheduler side has been built, the engine's pool is described to the server, and
 again on each new connection; HITLINE_POOL_NAME adds a name. If the pool cannot be described,
 the server is asked for the pool of that name, without one for its own. If the server's pool
 differs, the engine does not start. With HITLINE_ON_MISMATCH=miss it starts, and lookups are
-hits of 0. So they are while there is no server, while it does not serve the pool for another
+hits of 0; with own it starts, and vLLM's own client looks up. Hits are 0, too, while there is no server, while it does not serve the pool for another
 reason, and if a pool without a description is of another release.
 
 A lookup begins where the engine's own cache ends: what lies before that counts as present, since
@@ -29,7 +29,8 @@ looked up.
 
 What is replaced must have the shape that it has in that release. If it has another one,
 the import of that module fails with UnsupportedVLLM: an engine does not start with half
-a replacement, nor quietly without it.
+a replacement, nor quietly without it. So it is with a build of no known release. With
+HITLINE_ON_MISMATCH=own vLLM then is as without the plug-in, and a warning says so.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import logging
 import operator
 import os
 import re
@@ -46,11 +48,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from hitline import engine_keys
+from hitline import engine_keys, vllm_builds
 from hitline.client import VLLM_RELEASES, LookupKeyClient, is_since
+from hitline.client_info import MAX_TEXT
 from hitline.connection import MAX_TIMEOUT, parse_address
 from hitline.engine_client import EngineClient, Settings, logger
 from hitline.own_server import find_program
@@ -85,7 +89,7 @@ SCHEDULER_METHODS: dict[str, _Parameters] = {
 # The value of HITLINE_ADDRESS for a server of the engine's own.
 AUTO = "auto"
 
-ON_MISMATCH = ("fail", "miss")
+ON_MISMATCH = ("fail", "miss", "own")
 
 # Where lookups begin: where the engine's own cache ends, or at token 0.
 LOOKUPS = ("local", "whole")
@@ -148,20 +152,26 @@ def register() -> None:
     if not address:
         return
     timeout, on_mismatch, pool_name, lookup = _timeout(), _on_mismatch(), _pool_name(), _lookup()
+    instance_id = _instance_id()
     program = ""
     if address == AUTO:
         program = find_program()
     else:
         _check_address(address)
-    release = _release()
-    for name in _modules(release):
-        if not _exists(name):
-            _refuse(f"there is no module {name}", _expected(release))
-    replacement = _replacement(Settings(address, program, timeout, release, on_mismatch, pool_name, lookup))
-    present = [sys.modules[name] for name in MODULES if name in sys.modules]
-    for module in present:
-        _check(module, replacement)
-        _check_scheduler(module, replacement)
+    try:
+        release = _release()
+        for name in _modules(release):
+            if not _exists(name):
+                _refuse(f"there is no module {name}", _expected(release))
+        replacement = _replacement(Settings(address, program, timeout, release, on_mismatch, pool_name, lookup, instance_id))
+        present = [sys.modules[name] for name in MODULES if name in sys.modules]
+        for module in present:
+            _check(module, replacement)
+            _check_scheduler(module, replacement)
+    except UnsupportedVLLM:
+        if on_mismatch == "own":
+            return
+        raise
     for module in present:
         _replace(module, replacement)
     sys.meta_path.insert(0, _Finder(replacement))
@@ -185,13 +195,30 @@ def _release() -> str:
         return named
     if not _exists("vllm"):
         _refuse("there is no module vllm", f"vLLM, one of {', '.join(VLLM_RELEASES)}")
-    version = getattr(importlib.import_module("vllm"), "__version__", None)
+    package = importlib.import_module("vllm")
+    version = getattr(package, "__version__", None)
     # What follows + names the build: 0.28.0+cpu.
     release = version.partition("+")[0] if isinstance(version, str) else ""
-    if release not in VLLM_RELEASES:
-        advice = "set HITLINE_VLLM to the one whose connector this vLLM has, or "
-        _refuse(f"vLLM is {version}", f"one of {', '.join(VLLM_RELEASES)}", advice)
-    return release
+    return release if release in VLLM_RELEASES else _release_of_build(package)
+
+
+def _release_of_build(package: ModuleType) -> str:
+    """The known release whose files a vLLM has that is of another version."""
+    version, files, unread = getattr(package, "__version__", None), {}, ""
+    try:
+        for folder in list(getattr(package, "__path__", ()))[:1]:
+            files = vllm_builds.files_of(Path(folder))
+    except OSError as error:
+        unread = f" ({error})"
+    release = vllm_builds.find_release(files)
+    if release:
+        logger.info("vLLM %s has the files of vLLM %s: hitline serves it as that release", version, release)
+        return release
+    found = f"vLLM is {version}, and has the files of no release that is known{unread}"
+    if announced := vllm_builds.find_announced(files):
+        found += f", but {' and '.join(announced)}, which needs a newer hitline"
+    advice = "install a newer hitline, set HITLINE_VLLM to the release whose connector this vLLM has, or "
+    _refuse(found, f"one of {', '.join(VLLM_RELEASES)}", advice)
 
 
 def _timeout() -> float | None:
@@ -213,7 +240,8 @@ def _on_mismatch() -> str:
     text = os.environ.get("HITLINE_ON_MISMATCH", "") or ON_MISMATCH[0]
     if text not in ON_MISMATCH:
         raise ValueError(
-            f"HITLINE_ON_MISMATCH is {text!r}, must be fail (the engine does not start) or miss (lookups are hits of 0)"
+            f"HITLINE_ON_MISMATCH is {text!r}, must be fail (the engine does not start), miss (lookups are hits of 0) "
+            "or own (vLLM's own client looks up)"
         )
     return text
 
@@ -234,6 +262,13 @@ def _pool_name() -> str:
             f"HITLINE_POOL_NAME is {name!r}, must be 1 to 255 printable ASCII characters without spaces and quotes"
         )
     return name
+
+
+def _instance_id() -> str:
+    instance_id = os.environ.get("HITLINE_INSTANCE_ID", "")
+    if len(instance_id.encode("utf-8", "surrogateescape")) > MAX_TEXT:
+        raise ValueError(f"HITLINE_INSTANCE_ID is {instance_id!r:.80}, must have at most {MAX_TEXT} bytes")
+    return instance_id
 
 
 def _replacement(made_settings: Settings) -> type[EngineClient]:
@@ -289,19 +324,46 @@ class _Finder(MetaPathFinder):
             # Some loaders load more than one module, and what was imported by name
             # from a module before may be the replacement already.
             if module.__name__ == spec.name:
-                if getattr(module, CLASS, None) is not self.replacement:
-                    _check(module, self.replacement)
-                _check_scheduler(module, self.replacement)
-                _replace(module, self.replacement)
+                self._replace_in(module)
 
         loader.exec_module = exec_module
+
+    def _replace_in(self, module: ModuleType) -> None:
+        try:
+            if getattr(module, CLASS, None) is not self.replacement:
+                _check(module, self.replacement)
+            _check_scheduler(module, self.replacement)
+        except UnsupportedVLLM:
+            if self.replacement.settings.on_mismatch != "own":
+                raise
+            if getattr(module, CLASS, None) is self.replacement:  # imported by name
+                setattr(module, CLASS, self.replacement.original)
+            _restore()
+            sys.meta_path.remove(self)
+        else:
+            _replace(module, self.replacement)
+
+
+# What _set has replaced: objects, with the names and former values of attributes.
+_replaced: list[tuple[Any, str, Any]] = []
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    _replaced.append((owner, name, getattr(owner, name)))
+    setattr(owner, name, value)
+
+
+def _restore() -> None:
+    """Undoes what _set has done."""
+    while _replaced:
+        setattr(*_replaced.pop())
 
 
 def _replace(module: ModuleType, replacement: type[Any]) -> None:
     found = getattr(module, CLASS)
     if found is not replacement:
         replacement.original = found
-    setattr(module, CLASS, replacement)
+    _set(module, CLASS, replacement)
     if module.__name__ == MODULES[1]:
         _wrap_scheduler(getattr(module, SCHEDULER_CLASS), replacement)
     else:
@@ -318,7 +380,8 @@ def _wrap_scheduler(cls: Any, replacement: type[Any]) -> None:
         build(self, vllm_config, kv_cache_config)
         client = getattr(self, "client", None)
         if isinstance(client, replacement):
-            client.start(vllm_config, kv_cache_config, _worker_prefixes(vllm_config))
+            if not client.start(vllm_config, kv_cache_config, _worker_prefixes(vllm_config)):
+                self.client = replacement.original(vllm_config)
 
     @functools.wraps(match)
     def get_num_new_matched_tokens(self: Any, request: Any, num_computed_tokens: int) -> Any:
@@ -340,12 +403,12 @@ def _wrap_scheduler(cls: Any, replacement: type[Any]) -> None:
             self.load_specs.pop(request.request_id, None)
         return result
 
-    cls.__init__ = __init__
-    cls.get_num_new_matched_tokens = get_num_new_matched_tokens
+    _set(cls, "__init__", __init__)
+    _set(cls, "get_num_new_matched_tokens", get_num_new_matched_tokens)
     # In a MultiConnector another child may load the request. These releases then save the hit, for which
     # they were given no blocks.
     if not is_since(replacement.settings.release, "0.30.0"):
-        cls.update_state_after_alloc = update_state_after_alloc
+        _set(cls, "update_state_after_alloc", update_state_after_alloc)
 
 
 def _wrap_worker(cls: Any) -> None:
@@ -360,7 +423,7 @@ def _wrap_worker(cls: Any) -> None:
         self._hitline_transfer = vllm_config.kv_transfer_config
         _workers.add(self)
 
-    cls.__init__ = __init__
+    _set(cls, "__init__", __init__)
 
 
 def _worker_prefixes(vllm_config: Any) -> list[list[str]] | None:
@@ -450,11 +513,12 @@ _refused: set[str] = set()
 
 
 def _refuse(found: str, expected: str, advice: str = "") -> NoReturn:
-    text = (
-        f"hitline cannot take the place of vLLM's lookup client: {found}; expected is {expected}; "
-        f"{advice}unset HITLINE_ADDRESS to go without hitline."
-    )
+    text = f"hitline cannot take the place of vLLM's lookup client: {found}; expected is {expected}; "
+    if _on_mismatch() == "own":
+        level, text = logging.WARNING, f"{text}vLLM is as without hitline; {advice}unset HITLINE_ADDRESS."
+    else:
+        level, text = logging.ERROR, f"{text}{advice}unset HITLINE_ADDRESS, or set HITLINE_ON_MISMATCH=own, to go without hitline."
     if text not in _refused:
         _refused.add(text)
-        logger.error("%s", text)
+        logger.log(level, "%s", text)
     raise UnsupportedVLLM(text)

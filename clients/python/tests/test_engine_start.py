@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import re
+import sys
 import tempfile
 import unittest
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import Any
 from unittest import mock
 
 from hitline import VLLM_RELEASES, Client, PoolDiffers, RefusedError, engine_keys, engine_pool, vllm_plugin
+from hitline.client_info import describe_client, process_id
 from hitline.engine_connector import CONNECTOR
 from hitline.engine_pool import describe
 from tests.support import (
@@ -155,6 +157,25 @@ class Start(Starting):
             scheduler = self.start(server.address)
             self.assertEqual(scheduler.client.pool_reply["name"], "")
             self.assertEqual(self.hit(scheduler, self.store(server.address, "a")), (64, True))
+
+    @in_releases()
+    def test_it_says_who_asks(self, engine: Engine) -> None:
+        self.configure(engine)
+        self.vllm_config.kv_transfer_config.kv_role = "kv_consumer"
+        self.vllm_config.kv_transfer_config.engine_id = "engine-1_dp3"
+        self.vllm_config.parallel_config.data_parallel_rank = 3
+        replies = {b"pool": pool_reply(engine.release), b"ping": message(b"\1", b"")}
+        with Scripted(lambda frames: replies[frames[0]]) as server:
+            client = self.start(server.address).client
+            client._retry.drop()
+            client.check_pool()
+            pools = [json.loads(frames[1]) for frames in server.requests if frames[0] == b"pool"]
+        want = {"instance_id": "engine-1_dp3", "role": "kv_consumer", "rank": 3, "vllm": sys.modules["vllm"].__version__}
+        for pool in pools:
+            said = pool.pop("client")
+            said.pop("hitline", None)  # if pip has installed it
+            self.assertEqual(said, {"process": process_id(), **want})
+        self.assertEqual(pools, [self.description] * 2)
 
     @in_releases()
     def test_named(self, engine: Engine) -> None:
@@ -543,6 +564,32 @@ class Keys(unittest.TestCase):
             (SimpleNamespace(_lookup_key_prefixes=(("a",), ("b",)), _kv_cache_groups=[scratch, group]), [["b"]]),
         ):
             self.assertEqual(engine_keys.key_prefixes(worker), want)
+
+
+class Said(unittest.TestCase):
+    def test_what_is_unknown_is_left_out(self) -> None:
+        with mock.patch.dict(sys.modules, vllm=SimpleNamespace(__version__=None)):
+            for config in (
+                object(),
+                SimpleNamespace(kv_transfer_config=None, parallel_config=None),
+                SimpleNamespace(kv_transfer_config=SimpleNamespace(engine_id=None, kv_role=["kv_both"])),
+                SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_rank=True)),
+            ):
+                said = describe_client(config, "")
+                said.pop("hitline", None)
+                self.assertEqual(said, {"process": process_id()})
+            named = describe_client(SimpleNamespace(kv_transfer_config=SimpleNamespace(engine_id="a")), "mine")
+            self.assertEqual(named["instance_id"], "mine")
+
+    def test_a_process_has_one_id(self) -> None:
+        ids = [process_id()]
+        for pid in (os.getpid() + 1, os.getpid()):
+            with mock.patch.object(os, "getpid", return_value=pid):
+                ids.append(process_id())
+                self.assertEqual(process_id(), ids[-1])
+        self.assertEqual(len(set(ids)), 3)
+        for each in ids:
+            self.assertRegex(each, "^[0-9a-f]{16}$")
 
 
 if __name__ == "__main__":

@@ -560,16 +560,17 @@ class Engines(StandIn):
         self.assertIn("ProgramMissing: HITLINE_ADDRESS is auto, but there is no program hitline", process.stderr)
 
     def test_a_wrong_configuration(self) -> None:
-        """The engine does not start, or with miss does."""
+        """The engine does not start, or does with miss, and with own with vLLM's own client."""
         environ = {**self.environ, "HITLINE_BACKEND_MOONCAKE_TIMEOUT": "soon"}
-        for choice, code in (("fail", 1), ("miss", 0)):
+        for choice, code, text in (("fail", 1, ""), ("miss", 0, "lookups are hits of 0: "), ("own", 1, "vLLM's own client looks up: ")):
             process = subprocess.run(
                 [sys.executable, "-c", ENGINE], env={**environ, "HITLINE_ON_MISMATCH": choice},
                 input="", capture_output=True, text=True, timeout=PATIENCE,
             )  # fmt: skip
             with self.subTest(choice):
                 self.assertEqual(process.returncode, code, process.stderr)
-                self.assertRegex(process.stderr, "serve does not start: HITLINE_BACKEND_MOONCAKE_TIMEOUT: ")
+                self.assertRegex(process.stderr, f"{text}.*serve does not start: HITLINE_BACKEND_MOONCAKE_TIMEOUT: ")
+                self.assertIs("AssertionError: the one that was to be replaced" in process.stderr, choice == "own")
                 self.assertNotIn("started again", process.stderr)
         self.assertEqual(os.listdir(self.environ["TMPDIR"]), [])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import json
 import os
 import sys
 import tempfile
@@ -126,6 +127,7 @@ class StandIn(unittest.TestCase):
         for target in (
             mock.patch.dict(os.environ),
             mock.patch.object(vllm_plugin, "_refused", set()),
+            mock.patch.object(vllm_plugin, "_replaced", []),
             mock.patch.object(sys, "dont_write_bytecode", True),
         ):
             target.start()
@@ -333,7 +335,8 @@ class Plugin(StandIn):
             with self.assertLogs("vllm.hitline", "ERROR") as logs:
                 client = self.scheduler(server).client
             self.assertEqual(client.lookup("r", 64, []), sys.modules[DATA].MooncakeLookupResult(0))
-            self.assertEqual(server.requests, [[b"pool", b'{"name":""}']])
+            ((tag, text),) = server.requests
+            self.assertEqual((tag, json.loads(text)["name"]), (b"pool", ""))
             self.assertIn(
                 "the engine is vLLM 0.33.0, but the server's pool is for vLLM 0.24.0: "
                 'set pool.vllm: "0.33.0" in the server\'s configuration',
@@ -456,7 +459,7 @@ class Plugin(StandIn):
         del os.environ["HITLINE_VLLM"]
         for choice in ("Fail", "warn", "0", " "):
             os.environ["HITLINE_ON_MISMATCH"] = choice
-            with self.assertRaisesRegex(ValueError, f"HITLINE_ON_MISMATCH is '{choice}', must be fail .* or miss"):
+            with self.assertRaisesRegex(ValueError, f"HITLINE_ON_MISMATCH is '{choice}', must be fail .*, miss .* or own"):
                 self.register()
         del os.environ["HITLINE_ON_MISMATCH"]
         for choice in ("Local", "global", "0", " "):
@@ -468,6 +471,10 @@ class Plugin(StandIn):
             os.environ["HITLINE_POOL_NAME"] = name
             with self.assertRaisesRegex(ValueError, "HITLINE_POOL_NAME is .*, must be 1 to 255 printable ASCII"):
                 self.register()
+        del os.environ["HITLINE_POOL_NAME"]
+        os.environ["HITLINE_INSTANCE_ID"] = "a" * 129
+        with self.assertRaisesRegex(ValueError, "^HITLINE_INSTANCE_ID is .*, must have at most 128 bytes"):
+            self.register()
         self.assertEqual([f for f in sys.meta_path if isinstance(f, vllm_plugin._Finder)], [])
 
     def test_misspelt_variables(self) -> None:
@@ -719,7 +726,7 @@ class Releases(StandIn):
                 self.install(version=version)
                 with self.assertLogs("vllm.hitline", "ERROR") as logs, self.assertRaises(vllm_plugin.UnsupportedVLLM) as refused:
                     self.register()
-                for part in (f"vLLM is {version}; expected is one of 0.24.0,", "set HITLINE_VLLM", "or unset HITLINE_ADDRESS"):
+                for part in (f"vLLM is {version}, and has the files of no release that is known; expected is one of 0.24.0,", "set HITLINE_VLLM", "or unset HITLINE_ADDRESS"):
                     self.assertIn(part, str(refused.exception))
                     self.assertIn(part, logs.output[0])
                 self.assertFalse(issubclass(importlib.import_module(SCHEDULER).LookupKeyClient, LookupKeyClient))

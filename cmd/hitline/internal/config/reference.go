@@ -91,7 +91,6 @@ var reference = []section{
 	}},
 	{"pool", "Sizes are in tokens. A field that the release in `vllm` lacks is refused.", []setting{
 		{"vllm", anything, "none", "the engine's release, such as `\"0.33.0\"`. Without it: the rules of 0.24.0, and replies of four bytes"},
-		{"allow_unknown_vllm", anything, "`false`", "serve newer releases, and builds such as `0.33.0.post1`, by the newest known rules"},
 		{"model_name", anything, "`\"\"`", "the model as vLLM was given it; a store's keys begin with its last path component"},
 		{"cache_prefix", anything, "`\"\"`", "`cache_prefix` of the connector: keys begin with it and `@`"},
 		{"layout", anything, "vLLM's", "whose keys the store has: `lmdeploy` for LMDeploy's"},
