@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -134,32 +132,29 @@ func runExplain(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) e
 
 // formatExplanation writes an explanation as a table.
 func formatExplanation(e api.Explanation) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "hit %d tokens", e.HitTokens)
+	text := fmt.Sprintf("hit %d tokens", e.HitTokens)
 	if e.StartTokens > 0 {
-		fmt.Fprintf(&b, ", looked up from %d on", e.StartTokens)
+		text += fmt.Sprintf(", looked up from %d on", e.StartTokens)
 	}
-	b.WriteByte('\n')
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	var table cli.Table
 	hasTails := len(e.Groups) > 0 && e.Groups[0].TailBoundary != nil
 	hasRanks := slices.ContainsFunc(e.Groups, func(g api.GroupExplanation) bool { return g.MissingRank != nil })
 	row := func(group, kind, end, reason, missing, rank, gap, tail any) {
-		fmt.Fprintf(w, "%v\t%v\t%v\t%v\t%v", group, kind, end, reason, missing)
+		cells := []any{group, kind, end, reason, missing}
 		if hasRanks {
-			fmt.Fprintf(w, "\t%v", rank)
+			cells = append(cells, rank)
 		}
-		fmt.Fprintf(w, "\t%v", gap)
+		cells = append(cells, gap)
 		if hasTails {
-			fmt.Fprintf(w, "\t%v", tail)
+			cells = append(cells, tail)
 		}
-		fmt.Fprintln(w)
+		table.Row(cells...)
 	}
 	row("group", "kind", "ends at token", "reason", "first missing block", "missing on", "gap", "tail boundary")
 	for _, g := range e.Groups {
 		row(g.Group, g.Kind, g.EndTokens, g.Reason, orDash(g.FirstMissingBlock), formatMissingRank(g), formatGap(g), orDash(g.TailBoundary))
 	}
-	_ = w.Flush() // a Builder never fails
-	return strings.TrimSuffix(b.String(), "\n")
+	return text + "\n" + table.String()
 }
 
 // formatMissingRank returns the first rank that lacks the first missing block, and how many
