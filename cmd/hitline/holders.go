@@ -25,7 +25,7 @@ type holdersFlags struct {
 
 // newHoldersCmd returns the command that asks which engines have most of a prompt.
 func newHoldersCmd() *cobra.Command {
-	var t target
+	t := askingHTTP()
 	var f holdersFlags
 	cmd := &cobra.Command{
 		Use:   "holders (--hashes-file FILE | --tokens-file FILE)",
@@ -42,7 +42,7 @@ than that: stale ones cannot be reached.`,
 		Args:    cli.NoArgs,
 	}
 	f.add(cmd)
-	t.addHTTPFlags(cmd)
+	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		answer, err := f.ask(cmd, &t)
 		if err != nil {
@@ -105,7 +105,7 @@ func (f *holdersFlags) check(cmd *cobra.Command) error {
 
 // ask reads the prompt and asks about it.
 func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (*routerclient.Answer, error) {
-	if err := t.checkHTTP(); err != nil {
+	if err := t.check(); err != nil {
 		return nil, err
 	}
 	if err := f.check(cmd); err != nil {

@@ -17,7 +17,7 @@ import (
 
 // newRouterCmd returns the command that lists the engines that a router follows.
 func newRouterCmd() *cobra.Command {
-	var t target
+	t := askingHTTP()
 	cmd := &cobra.Command{
 		Use:   "router",
 		Short: "List the engines whose KV events the server follows",
@@ -31,9 +31,9 @@ events may be missing; or predicted, if no events are followed.`,
 		Example: "  hitline router\n  hitline router --connect 10.0.0.20:8557 --json",
 		Args:    cli.NoArgs,
 	}
-	t.addHTTPFlags(cmd)
+	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := t.checkHTTP(); err != nil {
+		if err := t.check(); err != nil {
 			return err
 		}
 		services, err := askServices(cmd.Context(), &t)

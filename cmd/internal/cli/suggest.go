@@ -118,13 +118,8 @@ func refuseUnknown(root *cobra.Command, args []string) error {
 			names = append(names, cmd.Name())
 		}
 	}
-	return unknown("command", args[0], names)
-}
-
-// unknown returns an error for a name that is not one of those of its kind.
-func unknown(kind, name string, names []string) error {
-	if near := Nearest(name, names); near != "" {
-		return Usagef("unknown %s %q; did you mean %s?", kind, name, near)
+	if near := Nearest(args[0], names); near != "" {
+		return Usagef("unknown command %q; did you mean %s?", args[0], near)
 	}
-	return Usagef("unknown %s %q; one of %s", kind, name, strings.Join(names, ", "))
+	return Usagef("unknown command %q; one of %s", args[0], strings.Join(names, ", "))
 }
