@@ -43,7 +43,9 @@ Exit codes: 0 done, 1 refused or a bad answer, 2 wrong usage, 3 no connection.`
 
 // addFlags defines the flags. Commands call it after their own, which help lists first.
 func (t *target) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&t.pool, "pool", "", "`name` of the pool at the server (default its own)")
+	if !t.secure.HTTP {
+		cmd.Flags().StringVar(&t.pool, "pool", "", "`name` of the pool at the server (default its own)")
+	}
 	addJSONFlag(cmd, &t.json)
 	cli.TopicFlags(cmd.Flags(), connectionTopic, t.addConnectionFlags)
 	t.setWarn(cmd)
@@ -77,15 +79,10 @@ func (t *target) check() error {
 	if err := t.checkTimeout(); err != nil {
 		return err
 	}
-	return t.useAddress(t.secure.Address())
-}
-
-// useAddress sets the address of the server, and checks the other flags of the connection. err is that of the address.
-func (t *target) useAddress(address string, err error) error {
-	if err != nil {
+	var err error
+	if t.connect, err = t.secure.Address(); err != nil {
 		return usagef("%v", err)
 	}
-	t.connect = address
 	if err := t.secure.Check(t.connect); err != nil {
 		return usagef("%v", err)
 	}

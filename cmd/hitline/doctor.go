@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -188,48 +186,46 @@ func plural(n int, word string) string {
 
 // String returns the report as a table.
 func (r *doctorResult) String() string {
-	var out strings.Builder
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	row := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	var table cli.Table
 	if r.Pool != "" {
-		row("pool", "%s", r.Pool)
+		table.Row("pool", r.Pool)
 	}
 	if r.Backend != "" {
-		row("backend", "%s", r.Backend)
+		table.Row("backend", r.Backend)
 	}
 	if r.Address != "" {
-		row("address", "%s", r.Address)
+		table.Row("address", r.Address)
 	}
 	if r.Server != "" {
-		row("server", "%s", r.Server)
+		table.Row("server", r.Server)
 	}
 	if r.Mode != "" {
-		row("mode", "%s", r.Mode)
+		table.Row("mode", r.Mode)
 	}
 	if r.Nodes > 0 {
-		row("nodes", "%d", r.Nodes)
+		table.Row("nodes", r.Nodes)
 	}
 	if r.RoundTrip > 0 {
-		row("round trip", "%v", time.Duration(r.RoundTrip)*time.Microsecond)
+		table.Row("round trip", time.Duration(r.RoundTrip)*time.Microsecond)
 	}
 	if r.LeaseMS > 0 {
-		row("lease", "%v, as the store states itself", time.Duration(r.LeaseMS)*time.Millisecond)
+		table.Row("lease", fmt.Sprintf("%v, as the store states itself", time.Duration(r.LeaseMS)*time.Millisecond))
 	}
 	for _, pattern := range r.Patterns {
-		row("key", "%s", pattern)
+		table.Row("key", pattern)
 	}
 	if more := r.GroupRanks - len(r.Patterns); more > 0 {
-		row("", "and %d more", more)
+		table.Row("", fmt.Sprintf("and %d more", more))
 	}
 	for _, note := range r.Notes {
-		row("note", "%s", note)
+		table.Row("note", note)
 	}
 	for _, problem := range r.Problems {
-		row("problem", "%s", problem)
+		table.Row("problem", problem)
 	}
-	_ = w.Flush() // a Builder never fails
+	text := table.String()
 	if r.Prompt != nil {
-		fmt.Fprintf(&out, "\n%s", formatExplanation(r.Prompt.Explanation))
+		text += "\n\n" + formatExplanation(r.Prompt.Explanation)
 	}
-	return strings.TrimSuffix(out.String(), "\n")
+	return text
 }

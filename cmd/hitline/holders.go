@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +25,7 @@ type holdersFlags struct {
 
 // newHoldersCmd returns the command that asks which engines have most of a prompt.
 func newHoldersCmd() *cobra.Command {
-	var t target
+	t := askingHTTP()
 	var f holdersFlags
 	cmd := &cobra.Command{
 		Use:   "holders (--hashes-file FILE | --tokens-file FILE)",
@@ -43,7 +42,7 @@ than that: stale ones cannot be reached.`,
 		Args:    cli.NoArgs,
 	}
 	f.add(cmd)
-	t.addHTTPFlags(cmd)
+	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		answer, err := f.ask(cmd, &t)
 		if err != nil {
@@ -106,7 +105,7 @@ func (f *holdersFlags) check(cmd *cobra.Command) error {
 
 // ask reads the prompt and asks about it.
 func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (*routerclient.Answer, error) {
-	if err := t.checkHTTP(); err != nil {
+	if err := t.check(); err != nil {
 		return nil, err
 	}
 	if err := f.check(cmd); err != nil {
@@ -183,7 +182,7 @@ func formatAnswer(a *routerclient.Answer) string {
 	if len(a.Engines) == 0 {
 		b.WriteString("no engine has the first whole block; hitline router lists those that are followed\n")
 	} else {
-		writeEngines(&b, a)
+		b.WriteString(formatEngines(a) + "\n")
 	}
 	if a.LoadableTokens >= 0 {
 		fmt.Fprintf(&b, "the store can load %d tokens\n", a.LoadableTokens)
@@ -204,25 +203,24 @@ func formatAnswer(a *routerclient.Answer) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// writeEngines writes a line for each engine.
-func writeEngines(b *strings.Builder, a *routerclient.Answer) {
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+// formatEngines returns a table with a line for each engine.
+func formatEngines(a *routerclient.Answer) string {
+	var table cli.Table
 	media := mediaOf(a)
-	fmt.Fprint(w, "engine\ttokens")
-	for _, medium := range media {
-		fmt.Fprintf(w, "\t%s", printable.Text(medium))
-	}
-	fmt.Fprintln(w, "\tranks")
-	for _, e := range a.Engines {
-		fmt.Fprintf(w, "%s\t%d", printable.Text(e.Name), e.Tokens)
+	row := func(engine, tokens any, inMedium func(medium string) any, ranks any) {
+		cells := []any{engine, tokens}
 		for _, medium := range media {
-			fmt.Fprintf(w, "\t%d", e.Media[medium])
+			cells = append(cells, inMedium(medium))
 		}
+		table.Row(append(cells, ranks)...)
+	}
+	row("engine", "tokens", func(medium string) any { return medium }, "ranks")
+	for _, e := range a.Engines {
 		var ranks []string
 		for _, rank := range slices.Sorted(maps.Keys(e.Ranks)) {
 			ranks = append(ranks, fmt.Sprintf("%d: %d", rank, e.Ranks[rank]))
 		}
-		fmt.Fprintf(w, "\t%s\n", strings.Join(ranks, ", "))
+		row(e.Name, e.Tokens, func(medium string) any { return e.Media[medium] }, strings.Join(ranks, ", "))
 	}
-	_ = w.Flush() // a Builder never fails
+	return table.String()
 }

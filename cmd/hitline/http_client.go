@@ -8,33 +8,14 @@ import (
 	"net"
 	"syscall"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/client"
 	routerclient "github.com/hitline/hitline/router/client"
 )
 
-// addHTTPFlags defines the flags of a command that asks router.listen.
-func (t *target) addHTTPFlags(cmd *cobra.Command) {
-	addJSONFlag(cmd, &t.json)
-	cli.TopicFlags(cmd.Flags(), connectionTopic, func(group *pflag.FlagSet) {
-		t.secure.AddHTTPAddress(group)
-		t.addTimeout(group)
-		t.secure.Add(group)
-	})
-	t.setWarn(cmd)
-}
-
-// checkHTTP is check for a command that asks router.listen.
-func (t *target) checkHTTP() error {
-	if err := t.checkTimeout(); err != nil {
-		return err
-	}
-	return t.useAddress(t.secure.HTTPAddress())
-}
+// askingHTTP returns the target of a command that asks router.listen.
+func askingHTTP() target { return target{secure: connectflags.Flags{HTTP: true}} }
 
 // askRouter makes a request to router.listen and returns its answer.
 func askRouter[T any](ctx context.Context, t *target, request func(context.Context, *routerclient.Client) (T, error)) (answer T, err error) {

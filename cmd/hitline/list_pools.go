@@ -3,14 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"strings"
-	"text/tabwriter"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
-	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -107,15 +104,13 @@ func formatPools(pools []poolLine) string {
 	if len(pools) == 0 {
 		return "the server has no pool yet; an engine that connects describes one, or configure pool"
 	}
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "name\tvllm\tblock size\tbackend\tmodel\tlookups")
+	var table cli.Table
+	table.Row("name", "vllm", "block size", "backend", "model", "lookups")
 	for _, p := range pools {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%q\t%d\n", shownName(p.Name), printable.Text(p.VLLM), p.HashBlockSize, printable.Text(p.Backend), p.Model, p.Lookups)
+		table.Row(shownName(p.Name), p.VLLM, p.HashBlockSize, p.Backend, strconv.Quote(p.Model), p.Lookups)
 	}
-	_ = w.Flush() // a Builder never fails
-	return strings.TrimSuffix(b.String(), "\n")
+	return table.String()
 }
 
 // shownName returns the name of a pool as it is printed.
-func shownName(name string) string { return cmp.Or(printable.Text(name), "-") }
+func shownName(name string) string { return cmp.Or(name, "-") }

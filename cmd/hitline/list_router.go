@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,7 @@ import (
 
 // newRouterCmd returns the command that lists the engines that a router follows.
 func newRouterCmd() *cobra.Command {
-	var t target
+	t := askingHTTP()
 	cmd := &cobra.Command{
 		Use:   "router",
 		Short: "List the engines whose KV events the server follows",
@@ -32,9 +31,9 @@ events may be missing; or predicted, if no events are followed.`,
 		Example: "  hitline router\n  hitline router --connect 10.0.0.20:8557 --json",
 		Args:    cli.NoArgs,
 	}
-	t.addHTTPFlags(cmd)
+	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := t.checkHTTP(); err != nil {
+		if err := t.check(); err != nil {
 			return err
 		}
 		services, err := askServices(cmd.Context(), &t)
@@ -120,14 +119,14 @@ func formatServices(s *routerclient.Services) string {
 	if len(ranks) == 0 {
 		b.WriteString("no engine is followed; name them under router.sources, or register them\n")
 	} else {
-		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "model\tengine\trank\tstate\tlast event\tblocks\tproblem")
+		var table cli.Table
+		table.Row("model", "engine", "rank", "state", "last event", "blocks", "problem")
 		for i := range ranks {
 			r := &ranks[i]
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%s\n", shownModel(r.tenant, r.model), printable.Text(r.engine), r.rank, printable.Text(r.state),
-				shownAge(s.Time, r.lastEvent), r.blocks, cmp.Or(printable.Text(r.problem), "-"))
+			model, age := shownModel(r.tenant, r.model), shownAge(s.Time, r.lastEvent)
+			table.Row(model, r.engine, r.rank, r.state, age, r.blocks, cmp.Or(r.problem, "-"))
 		}
-		_ = w.Flush() // a Builder never fails
+		b.WriteString(table.String() + "\n")
 	}
 	for _, m := range s.Models {
 		fmt.Fprintf(&b, "model %s: %d different blocks in %d of %d MiB", shownModel(m.Tenant, m.Name), m.Blocks, wholeMiB(m.Bytes)>>20, m.MaxBytes>>20)

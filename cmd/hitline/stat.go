@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
-	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -139,19 +136,17 @@ func formatHitShare(t *api.PoolTokens) string {
 
 // formatPoolCounters writes a line for each pool.
 func formatPoolCounters(pools []servedPool) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "pool\tvllm\tlookups\thit share\tstored\tevicted")
+	var table cli.Table
+	table.Row("pool", "vllm", "lookups", "hit share", "stored", "evicted")
 	for _, p := range pools {
 		s := p.stat
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\n", shownName(p.name), printable.Text(s.VLLM), s.Lookups, formatHitShare(s.PoolTokens), s.Stored, s.Evicted)
+		table.Row(shownName(p.name), s.VLLM, s.Lookups, formatHitShare(s.PoolTokens), s.Stored, s.Evicted)
 	}
-	_ = w.Flush() // a Builder never fails
-	return strings.TrimSuffix(b.String(), "\n")
+	return table.String()
 }
 
 // formatTable writes an object as a table: a line for each value, sorted, with the keys that lead to it joined by dots.
-// Neither can control a terminal. Lines whose key is hidden are left out.
+// Lines whose key is hidden are left out.
 func formatTable(of any, hidden []string) (string, error) {
 	object, err := json.Marshal(of)
 	if err != nil {
@@ -168,29 +163,25 @@ func formatTable(of any, hidden []string) (string, error) {
 	for _, key := range hidden {
 		delete(flat, key)
 	}
-	var out strings.Builder
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	var table cli.Table
 	for _, key := range slices.Sorted(maps.Keys(flat)) {
-		fmt.Fprintf(w, "%s\t%s\n", key, flat[key])
+		table.Row(key, flat[key])
 	}
-	if err := w.Flush(); err != nil {
-		return "", err
-	}
-	return strings.TrimSuffix(out.String(), "\n"), nil
+	return table.String(), nil
 }
 
 // flatten adds the values of fields to flat. Their keys begin with prefix.
 func flatten(flat map[string]string, prefix string, fields map[string]any) {
 	for key, value := range fields {
-		key = prefix + printable.Text(key)
+		key = prefix + key
 		switch v := value.(type) {
 		case map[string]any:
 			flatten(flat, key+".", v)
 		case string:
-			flat[key] = printable.Text(v)
+			flat[key] = v
 		default:
 			text, _ := json.Marshal(v) // v was decoded from JSON
-			flat[key] = printable.Text(string(text))
+			flat[key] = string(text)
 		}
 	}
 }

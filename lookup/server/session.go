@@ -34,7 +34,7 @@ type session struct {
 	jobs   jobs          // the requests that workers answer
 	wanted bool          // more hashes of the request that is being received can change its answer
 	ask    *tokens.Ask   // records it, nil if nothing is recorded
-	asker  string        // of its lookups: a host; "" before the first
+	asker  string        // of its lookups: what its client says, else a host; "" before the first
 
 	conn         replyWriter
 	out          *bufpool.Buffer // replies of this turn that are not written; nil outside of turns
