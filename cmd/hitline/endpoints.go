@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/hitline/hitline/cmd/hitline/internal/status"
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/internal/requesterror"
@@ -53,9 +54,9 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 		return nil, fmt.Errorf("metrics: %w", listenError(err, "give another address"))
 	}
 	mux := endpointsMux(registry, srv.Ready, srv.BackendFailure, errorLogger{logger})
-	mux.Handle("GET /status", &statusHandler{
-		server: srv, router: options.router, places: make(chan struct{}, maxStatus),
-	})
+	collector := status.NewCollector(srv, options.router)
+	mux.Handle("GET /status", &statusHandler{collector, make(chan struct{}, maxStatus)})
+	mux.Handle("GET /{$}", &status.Page{Collector: collector})
 	if options.pprof {
 		handleProfiles(mux)
 	} else {
@@ -64,11 +65,13 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 		})
 	}
 	guard := options.guard
-	guard.Links = []string{"/metrics", "/healthz", "/readyz"}
-	return serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpListener{
+	guard.Links = []string{"/", "/metrics", "/healthz", "/readyz"}
+	h := serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpListener{
 		field: "metrics", bound: listener, maxConns: httpConns(maxMetricsConns, server.OpenFileLimit()), cpu: options.cpu,
 		probes: []string{"/healthz", "/readyz"},
-	}, logger), nil
+	}, logger)
+	h.run(collector.Run)
+	return h, nil
 }
 
 // allCollectors returns those of the metrics.

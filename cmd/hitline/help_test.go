@@ -60,7 +60,7 @@ func TestHelpGroups(t *testing.T) {
 	}
 	assert.Subset(t, groups["Serve"], []string{"init", "serve", "token"})
 	assert.Equal(t, []string{"holders", "lookup"}, groups["Ask"])
-	assert.Equal(t, []string{"doctor", "ping", "pools", "router", "stat"}, groups["Examine"])
+	assert.Equal(t, []string{"doctor", "ping", "pools", "router", "stat", "status"}, groups["Examine"])
 	assert.Equal(t, []string{"events", "evict", "hash", "reset", "store"}, groups["Debug"])
 	assert.Equal(t, []string{"completion", "version"}, groups["Other"])
 
@@ -142,7 +142,7 @@ func TestCompletion(t *testing.T) {
 // takesJSON reports whether a command has --json.
 func takesJSON(cmd *cobra.Command) bool {
 	switch cmd.Name() {
-	case "lookup", "pools", "store", "evict", "reset", "ping", "stat", "doctor", "token", "hash", "holders", "router", "init", "version":
+	case "lookup", "pools", "store", "evict", "reset", "ping", "stat", "status", "doctor", "token", "hash", "holders", "router", "init", "version":
 		return true
 	}
 	return false

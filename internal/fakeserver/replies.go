@@ -41,14 +41,16 @@ var replies = map[string]reply{
 	},
 	"stat": {
 		document: `{"version": "v1", "instance": "0123456789abcdef", "pool": "p", "pools": 1, "pool_names": ["p"], "vllm": "0.33.0",
-			"kernel": "avx2", "backend": "memory", "entries": 5, "lookups": 3, "hit_tokens": 64, "closed": {"idle": 2},
+			"kernel": "avx2", "backend": "memory", "entries": 5, "lookups": 3, "tokens": {"pool": 64}, "closed": {"idle": 2},
+			"curve": [{"blocks": 1024, "hit_share": 0.5}], "askers": [{"name": "a", "prompts": 1, "tokens": {"pool": 64}}],
 			"requests": {"lookup": 3}, "not_allowed": {"reset": 1}}`,
-		maps: []string{"closed", "requests", "not_allowed"},
+		maps: []string{"closed", "requests", "not_allowed", "tokens", "askers[].tokens"},
 	},
 	"explain": {
 		document: `{"pool": "p", "start_tokens": 0, "hit_tokens": 16, "groups": [{"group": 0, "kind": "full_attention", "end_tokens": 16,
 			"reason": "rank_missing", "first_missing_block": 1, "missing_rank": {"tp_rank": 2, "pp_rank": 1, "pcp_rank": 0},
-			"missing_ranks": 3, "gap_start": 1, "gap_end": 4}]}`,
+			"missing_ranks": 3, "gap_start": 1, "gap_end": 4}], "account": {"tokens": {"pool": 16, "evicted": 16}, "place": "evicted", "block": 1}}`,
+		maps: []string{"account.tokens"},
 	},
 	"refusal": {
 		document: `{"refusal": "pool_differs", "request": "store", "frame": 1, "limit": 7,

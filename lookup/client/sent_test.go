@@ -42,6 +42,10 @@ func TestWhatIsSent(t *testing.T) {
 			require.Contains(t, sent(WithPool("p", coordinator.Pool{})), `pool {"name":"p","hash_block_size":`)
 		},
 		"WithPoolName": func() { require.Contains(t, sent(WithPoolName("p")), `pool {"name":"p"}`) },
+		"WithClientInfo": func() {
+			said := map[string]any{"process": "one"}
+			require.Contains(t, sent(WithPoolName("p"), WithClientInfo(said)), `pool {"name":"p","client":{"process":"one"}}`)
+		},
 		"WithTimeout": func() {
 			_, err := Dial(background, s.Lookup, WithTimeout(1))
 			require.ErrorIs(t, err, ErrConnect)

@@ -78,13 +78,13 @@ func (c *Collector) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	stats, durations := c.sample()
-	st.Rates = ratesOf(c.histories.all)
+	st.Rates = ratesOf(c.histories.all, time.Since(c.began))
 	st.Latency = latencyOf(minus(durations, c.durations[0].Histogram))
 	for _, pool := range pools[:min(len(pools), maxListed)] {
 		of := pool.Service.Pool()
 		told := Pool{pool.Name, pool.Described, of.ModelName, of.HashBlockSize, stats[pool.Name], nil}
 		if h := c.histories.ofPools[pool.Name]; h != nil {
-			told.Rates = ratesOf(h)
+			told.Rates = ratesOf(h, time.Since(c.began))
 		}
 		st.Pools = append(st.Pools, told)
 	}

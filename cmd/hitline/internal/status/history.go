@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/tokens"
 )
 
 // sums are counters of a pool, or what they have grown by.
@@ -19,8 +20,8 @@ func sumsOf(stat *api.Stat) (s sums) {
 	s.lookups = stat.Lookups
 	if t := stat.PoolTokens; t != nil {
 		s.prompts = t.Prompts
-		for i, p := range places {
-			s.tokens[i] = t.Tokens[p.Name]
+		for p := range tokens.NumPlaces {
+			s.tokens[p] = t.Tokens[p.String()]
 		}
 	}
 	return s

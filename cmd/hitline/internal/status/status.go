@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/router"
 )
 
@@ -84,25 +85,21 @@ type Model struct {
 // rateOf returns sums as a rate.
 func rateOf(s sums, seen time.Duration) Rate {
 	r := Rate{Seconds: seen.Seconds(), Tokens: map[string]int64{}, Prompts: s.prompts, Lookups: s.lookups}
-	asked := int64(0)
-	for i, p := range places {
-		r.Tokens[p.Name] = s.tokens[i]
-		if p.Name != "engine" && p.Name != "rules" {
-			asked += s.tokens[i]
-		}
+	for p := range tokens.NumPlaces {
+		r.Tokens[p.String()] = s.tokens[p]
 	}
-	if asked > 0 {
-		share := float64(r.Tokens["pool"]) / float64(asked)
+	if share, ok := api.HitShare(r.Tokens); ok {
 		r.HitShare = &share
 	}
 	return r
 }
 
-// ratesOf returns the rates of a history.
-func ratesOf(h *history) Rates {
+// ratesOf returns the rates of a history of a server that began some time ago.
+func ratesOf(h *history, age time.Duration) Rates {
 	rates := Rates{}
 	for _, w := range Windows {
-		rates[w.Name] = rateOf(h.over(w.Long))
+		counted, seen := h.over(w.Long)
+		rates[w.Name] = rateOf(counted, min(seen, age))
 	}
 	return rates
 }
