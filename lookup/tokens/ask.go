@@ -34,7 +34,8 @@ type Ask struct {
 	sampled int // hashes that are sampled: those of whole blocks of the prompt
 	first   uint64
 	last    uint64
-	rate    uint64 // a hash between head and tail is sampled if its selector is below it
+	step    int    // of blocks between head and tail every so many-th is looked at, counted from token 0
+	rate    uint64 // it is sampled if its selector is below it
 	samples []sample
 }
 
@@ -45,20 +46,27 @@ type sample struct {
 }
 
 // All blocks of a prompt of at most maxSamples are sampled; of a longer one the first headSamples, the last tailSamples, and
-// up to middleSamples between, chosen by their hashes: prompts that have blocks in common choose the same ones.
+// up to middleSamples between, chosen by their hashes: prompts that have blocks in common choose the same ones. Of very many
+// blocks about lookedAt are looked at, as an event loop does it. A block is always at the same place of a prompt, so
+// that is no other choice.
 const (
 	maxSamples    = 256
 	headSamples   = 64
 	tailSamples   = 64
 	middleSamples = maxSamples - headSamples - tailSamples
+	lookedAt      = 4 * middleSamples
 )
 
 // begin prepares the ask for a number of hashes, of which sampled are of whole blocks of the prompt.
 func (a *Ask) begin(sampled int) {
-	a.sampled, a.rate = sampled, ^uint64(0)
+	a.sampled, a.step, a.rate = sampled, 1, ^uint64(0)
+	between := max(0, sampled-headSamples-tailSamples)
+	for between/(2*a.step) >= lookedAt {
+		a.step *= 2
+	}
 	// On average three quarters of the places are filled, so that all are filled rarely.
-	if between := uint64(max(0, sampled-headSamples-tailSamples)); between > middleSamples {
-		a.rate = ^uint64(0) / between * (middleSamples * 3 / 4)
+	if n := uint64(between / a.step); n > middleSamples {
+		a.rate = ^uint64(0) / n * (middleSamples * 3 / 4)
 	}
 }
 
@@ -97,9 +105,10 @@ func (a *Ask) Fill(hit int64, e coordinator.Ending) {
 
 // addMiddle samples hashes between head and tail, the first of a block. A long prompt has a hundred thousand.
 func (a *Ask) addMiddle(hashes []byte, hashLen, block int) {
-	for at := 0; at < len(hashes) && len(a.samples) < headSamples+middleSamples; at += hashLen {
-		if hash := hashes[at : at+hashLen]; selector(hash) < a.rate {
-			a.samples = append(a.samples, sample{block + at/hashLen, fingerprint(hash)})
+	n := len(hashes) / hashLen
+	for i := -block & (a.step - 1); i < n && len(a.samples) < headSamples+middleSamples; i += a.step {
+		if hash := hashes[i*hashLen : (i+1)*hashLen]; selector(hash) < a.rate {
+			a.samples = append(a.samples, sample{block + i, fingerprint(hash)})
 		}
 	}
 }
@@ -125,20 +134,18 @@ func selector(hash []byte) uint64 {
 	return fingerprint(hash)
 }
 
-// fingerprint returns 64 bits of a hash. Those of engines are uniform already; those of tests and gateways may count up.
-// A peer can choose hashes of equal fingerprints, and spoils the account of its own prompts.
+// fingerprint returns 64 bits of a hash, from its first and last bytes. Those of engines are uniform already; those of tests and
+// gateways may count up. A peer can choose hashes of equal fingerprints, and spoils the account of its own prompts.
 func fingerprint(hash []byte) uint64 {
-	f := uint64(len(hash))
-	for ; len(hash) >= 8; hash = hash[8:] {
-		f = (f ^ binary.LittleEndian.Uint64(hash)) * odd
-		f ^= f >> 29
+	n := len(hash)
+	first, last := uint64(n), uint64(0)
+	if n >= 8 {
+		first, last = binary.LittleEndian.Uint64(hash), binary.LittleEndian.Uint64(hash[n-8:])
+	} else {
+		for _, b := range hash {
+			first = first<<8 | uint64(b)
+		}
 	}
-	if len(hash) > 0 {
-		var rest [8]byte
-		copy(rest[:], hash)
-		f = (f ^ binary.LittleEndian.Uint64(rest[:])) * odd
-		f ^= f >> 29
-	}
-	f *= odd
-	return f ^ f>>32
+	f := (first*odd ^ first>>32 ^ last) * odd
+	return (f ^ f>>32) * odd
 }

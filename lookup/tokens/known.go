@@ -40,7 +40,7 @@ func (a *Account) weight(r *Ask, block int) float64 { return r.chosenOf(block) /
 // chosenOf returns how many blocks of the prompt a sample stands for, as if all were tracked.
 func (a *Ask) chosenOf(block int) float64 {
 	if i := block - a.firstBlock(); a.sampled > maxSamples && i >= headSamples && i < a.sampled-tailSamples {
-		return 1 / share(a.rate)
+		return float64(a.step) / share(a.rate)
 	}
 	return 1
 }
