@@ -1,8 +1,6 @@
 package blockhash
 
 import (
-	"errors"
-
 	"github.com/hitline/hitline/coordinator"
 )
 
@@ -42,7 +40,7 @@ func rulesOf(release string) (rules, error) {
 		release = coordinator.NewestRelease()
 	}
 	if err := coordinator.CheckRelease(release); err != nil {
-		return rules{}, badField("release", "%w", errors.Unwrap(err)) // without its package
+		return rules{}, badField("release", "%w", err)
 	}
 	r, ok := releaseRules[release]
 	if !ok {

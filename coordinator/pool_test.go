@@ -50,17 +50,14 @@ func TestPoolRefusals(t *testing.T) {
 		{"negative interval", Pool{RetentionInterval: retain(-1)}, "retention_interval is -1"},
 		{"too many shards", Pool{VLLM: "0.33.0", StoreTPSize: new(1 << 30)}, "store_tp_size: 1073741824 shards on 1 pipeline ranks"},
 		{"a huge prefill size", Pool{VLLM: "0.33.0", EnableStoreTPLCM: true, PrefillTPSizes: []int{2, 1 << 30}}, "prefill_tp_sizes[1]: 1073741824 is too large"},
-		{"an unknown release", Pool{VLLM: "0.24.1", AllowUnknownVLLM: true}, `unknown vLLM release "0.24.1"`},
+		{"an unknown release", Pool{VLLM: "0.24.1"}, `unknown vLLM release "0.24.1"`},
 		{"a release in another form", Pool{VLLM: "v0.33.0"}, `"v0.33.0" is not the name of a vLLM release, write "0.33.0"`},
 		{"a release without its last number", Pool{VLLM: "0.33"}, `write "0.33.0"`},
 		{"a build of a release", Pool{VLLM: "0.33.0+cu129"}, `write "0.33.0"`},
 		{"an old release", Pool{VLLM: "0.23.0"}, "vLLM 0.23.0 is older than 0.24.0"},
-		{"no release", Pool{VLLM: "main", AllowUnknownVLLM: true}, `"main" is not the name of a vLLM release, known are 0.24.0, `},
-		{"a newer release", Pool{VLLM: "0.34.0"}, "allow_unknown_vllm serves newer ones by the rules of 0.33.0"},
-		{"a post release of the newest", Pool{VLLM: "0.33.0.post1"}, "allow_unknown_vllm serves newer ones by the rules of 0.33.0"},
-		{"a candidate of the newest", Pool{VLLM: "0.33.0rc1"}, "allow_unknown_vllm serves newer ones by the rules of 0.33.0"},
-		{"a post release of an older one", Pool{VLLM: "0.32.0.post1", AllowUnknownVLLM: true}, `unknown vLLM release "0.32.0.post1"`},
-		{"a build of the newest", Pool{VLLM: "0.33.0+cu129", AllowUnknownVLLM: true}, `write "0.33.0"`},
+		{"no release", Pool{VLLM: "main"}, `"main" is not the name of a vLLM release, known are 0.24.0, `},
+		{"a newer release", Pool{VLLM: "9.0.0"}, "; write the one of which the engine's vLLM is a build, or upgrade hitline"},
+		{"a post release", Pool{VLLM: "0.32.0.post1"}, `unknown vLLM release "0.32.0.post1"`},
 		{"a commit", Pool{VLLM: "2026-06-20"}, "known are 0.24.0, "},
 		{"a field of a later release", Pool{VLLM: "0.31.0", CacheHitAlignmentTokens: 16}, "cache_hit_alignment_tokens exists from vLLM 0.32.0 on, vllm is 0.31.0"},
 		{"a field that only releases have", Pool{StoreTPSize: new(2)}, "store_tp_size exists from vLLM 0.30.0 on: set vllm to the engine's release"},
@@ -192,7 +189,6 @@ func TestFittingReleases(t *testing.T) {
 		"0.24.0":                 {},
 		"0.27.0, 0.27.1, 0.28.0": {VLLM: "0.28.0"},
 		"0.30.0, 0.31.0":         {VLLM: "0.31.0"},
-		"0.33.0, 0.34.0":         {VLLM: "0.34.0", AllowUnknownVLLM: true},
 	} {
 		pool := must(t, pool).Pool()
 		assert.Equal(t, want, pool.FittingReleases())
@@ -206,8 +202,6 @@ func TestWarnings(t *testing.T) {
 		want string
 	}{
 		{Pool{VLLM: "0.33.0"}, ""},
-		{Pool{VLLM: "0.34.0", AllowUnknownVLLM: true}, "vllm 0.34.0 is a release that is not known"},
-		{Pool{VLLM: "0.33.0.post1", AllowUnknownVLLM: true}, "vllm 0.33.0.post1 is a release that is not known"},
 		{Pool{TPSize: 8, NumKVHead: 3}, "num_kv_head is 3 and tp_size 8: neither divides the other"},
 		{Pool{TPSize: 8, NumKVHead: 4}, ""},
 		{Pool{TPSize: 2, NumKVHead: 8}, ""},

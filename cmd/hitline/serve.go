@@ -319,7 +319,8 @@ func (r *running) newServer() (*server.Server, error) {
 		Listeners:        serverListeners(r.read, len(r.cfg.Listen)),
 		OtherConnections: r.otherConnections(), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
 		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory, CPU: r.cpu,
-		Ready: r.routerReady, Version: buildVersion(), Logger: r.logger,
+		AccountBytes: accountBytes(r.cfg.Limits.MaxAccount),
+		Ready:        r.routerReady, Version: buildVersion(), Logger: r.logger,
 	})
 }
 

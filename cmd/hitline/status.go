@@ -83,10 +83,10 @@ func (h *statusHandler) reply() ([]byte, error) {
 		st.NotReadyReason = strings.TrimPrefix(err.Error(), server.ErrNotReady.Error()+": ")
 	}
 	st.Ready = st.NotReadyReason == ""
-	pools := h.server.Pools()
+	pools, stats := h.server.Pools(), h.server.PoolStats()
 	for _, pool := range pools[:min(len(pools), maxListed)] {
 		of := pool.Service.Pool()
-		st.Pools = append(st.Pools, statusPool{pool.Name, pool.Described, of.ModelName, of.HashBlockSize, pool.Service.Stat()})
+		st.Pools = append(st.Pools, statusPool{pool.Name, pool.Described, of.ModelName, of.HashBlockSize, stats[pool.Name]})
 	}
 	if h.router != nil {
 		st.Router = newStatusRouter(h.router.Models(), h.router.Status())

@@ -32,7 +32,7 @@ func (s *Server) drain(ctx context.Context) error {
 			if busy += s.countUnread() + s.acceptor.tls.numUnflushed(); busy == 0 {
 				return nil
 			}
-			return fmt.Errorf("server: %d connections cut off in the middle of a request: %w", busy, ctx.Err())
+			return fmt.Errorf("%d connections cut off in the middle of a request: %w", busy, ctx.Err())
 		case <-tick.C:
 		}
 	}

@@ -8,9 +8,9 @@ import (
 // Errors of a Server's methods. Match them with errors.Is.
 var (
 	// ErrServerClosed is returned by Start after Shutdown was called.
-	ErrServerClosed = errors.New("server: closed")
+	ErrServerClosed = errors.New("the server is closed")
 	// ErrStopped says that the server stopped by itself, or did not start: see Server.Err.
-	ErrStopped = errors.New("server: stopped")
+	ErrStopped = errors.New("the server has stopped")
 	// ErrNotReady says that clients should use another server: see Server.Ready. The reason
 	// follows it.
 	ErrNotReady = errors.New("not ready")

@@ -36,7 +36,7 @@ func (s *session) hold() bool {
 
 // bytesHeld returns the bytes of memory that the connection holds.
 func (s *session) bytesHeld() int64 {
-	return s.unsent.Load() + int64(s.reader.Held()+s.inline.held()+s.jobs.held()+s.kept.held())
+	return s.unsent.Load() + int64(s.reader.Held()+s.ask.Bytes()+s.inline.held()+s.jobs.held()+s.kept.held())
 }
 
 // updateHeld charges what the connection holds at the end of a turn. If it may not, the request that arrives is refused.

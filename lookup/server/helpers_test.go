@@ -110,7 +110,7 @@ func openSession(server *Server, conn replyWriter) *session {
 	server.mu.Lock()
 	loop := server.loops[nil]
 	if loop == nil {
-		loop = &eventLoop{wakeFD: -1}
+		loop = &eventLoop{wakeFD: -1, recorder: server.accounts.NewRecorder()}
 		server.loops[nil] = loop
 	}
 	server.mu.Unlock()

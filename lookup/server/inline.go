@@ -60,6 +60,9 @@ func (s *session) beginInline(q *netproto.Request) (wanted bool) {
 	default:
 		r.err = s.service.BeginEvict(&r.change, coordinator.GroupRank(q.GroupRank))
 	}
+	if r.err == nil {
+		s.beginChange(q)
+	}
 	return r.err == nil
 }
 
@@ -126,8 +129,9 @@ func (s *session) endInline(q *netproto.Request) {
 		s.finishAsJob(q)
 		return
 	}
+	var answer lookup.Answer
 	if err == nil {
-		err = s.replyInline(q)
+		answer, err = s.replyInline(q)
 	}
 	if err != nil && r.active && r.query == nil && r.change.Changed() > 0 {
 		err = fmt.Errorf("%w: %d keys: %w", api.ErrPartlyDone, r.change.Changed(), err)
@@ -136,25 +140,29 @@ func (s *session) endInline(q *netproto.Request) {
 		s.refuse(q.Tag, s.pool, q.Envelope, err)
 	}
 	s.countAnswer(q.Tag)
+	s.endInlineAsk(q.Tag, answer, err)
 	r.release()
 }
 
-// replyInline appends the reply to a request that can be served.
-func (s *session) replyInline(q *netproto.Request) error {
+// replyInline appends the reply to a request that can be served. It returns the answer of a lookup.
+func (s *session) replyInline(q *netproto.Request) (answer lookup.Answer, err error) {
 	switch q.Tag {
 	case netproto.TagPing:
 		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, s.server.pingReply(q, s.pool))
 	case netproto.TagLookup, netproto.TagLookupFrom:
-		hit, err := s.inline.query.Finish()
-		if err != nil {
-			return err
+		query := s.inline.query
+		if answer.Hit, err = query.Finish(); err != nil {
+			return answer, err
 		}
-		s.out.B = appendHit(s.out.B, q.Envelope, hit)
+		if s.ask != nil {
+			answer.Ending = query.Ending(answer.Hit)
+		}
+		s.out.B = appendHit(s.out.B, q.Envelope, answer.Hit)
 		s.countLookup(q.NumHashes)
 	default:
 		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, nil)
 	}
-	return nil
+	return answer, nil
 }
 
 // appendHit appends the reply to a lookup.

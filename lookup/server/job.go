@@ -13,6 +13,7 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -38,12 +39,16 @@ type job struct {
 	began       int64           // when the first byte arrived, in monotime
 	deadline    time.Time       // of its calls of a store, zero for none
 
-	reply    []byte // the whole message, unless err is set
-	err      error  // why it is refused, nil if it is not
-	isHit    bool   // the reply is a hit
-	answered bool   // reply and err are final
-	found    *pool  // by a pool request, counted as a connection of it
+	ask      *tokens.Ask   // records the lookup, nil if nothing is recorded; the event loop's alone
+	askIndex int           // of the job in jobs.asking, if it has an ask
+	answer   lookup.Answer // of a lookup
+	reply    []byte        // the whole message, unless err is set
+	err      error         // why it is refused, nil if it is not
+	isHit    bool          // the reply is a hit
+	answered bool          // reply and err are final
+	found    *pool         // by a pool request, counted as a connection of it
 	rules    *coordinator.Coordinator
+	client   clientInfo // of a pool request
 
 	next   *job // the next one with an equal envelope, nil if none
 	behind bool // an earlier one with an equal envelope has no reply yet
@@ -55,6 +60,7 @@ type jobs struct {
 	current    *job            // being received, nil if none
 	waiting    *job            // the one that must not be run yet, nil if none: see mustWait
 	running    int             // that workers have or will have
+	asking     []*job          // those without an answer that have an ask
 	last       map[string]*job // the last unanswered one of each envelope
 	replyBytes int             // of replies that wait for those before them
 	bytes      int             // job.bytes of all
@@ -166,6 +172,7 @@ func (s *session) acceptJob(q *netproto.Request) {
 	if problem := s.problemOf(q); problem != nil {
 		j.err = problem
 	}
+	s.setAsk(j)
 	s.startJob(j, q)
 }
 
@@ -174,6 +181,7 @@ func (s *session) finishAsJob(q *netproto.Request) {
 	j := s.newJob(q)
 	j.query, s.inline.query = s.inline.query, nil
 	s.inline.release()
+	s.setAsk(j)
 	s.startJob(j, q)
 }
 
@@ -255,9 +263,9 @@ func (j *job) answerKnown() bool {
 		return false
 	}
 	j.session.ended = requestsPerLook - 1 // the turn may be over: the clock is looked at next
-	hit, ok := j.service.LookupKnown(j.numTokens, j.hashes())
+	answer, ok := j.service.LookupKnown(j.numTokens, j.hashes())
 	if ok {
-		j.isHit, j.reply = true, appendHit(j.reply, j.q.Envelope, hit)
+		j.isHit, j.answer, j.reply = true, answer, appendHit(j.reply, j.q.Envelope, answer.Hit)
 		j.release()
 	}
 	return ok
@@ -414,6 +422,10 @@ func (s *session) closeJobs() {
 		js.cancel()
 	}
 	s.dropCurrent()
+	for _, j := range js.asking {
+		s.recordNow(j.ask)
+	}
+	js.asking = nil
 	if js.waiting != nil {
 		js.waiting.release()
 		js.waiting = nil

@@ -29,6 +29,7 @@ func (s *session) holdSubmitted(bytes int) {
 func (j *job) copiedBytes() int {
 	p := &j.q.Prompt
 	n := jobBytes + len(j.q.Envelope) + len(j.q.Echo) + len(j.q.Description) + len(p.Ranks) + len(p.States)
+	n += j.ask.Bytes()
 	if j.copied != nil {
 		n += cap(j.copied.B)
 	}
@@ -66,13 +67,13 @@ func masksBytes(j *job) int {
 
 // explanationBytes bounds the reply to an explain.
 func explanationBytes(j *job) int {
-	const group = 512 // its JSON
-	return group*(1+len(j.pool.blockSizes)) + len(j.pool.name)
+	const group, account = 512, 512 // their JSON
+	return account + group*(1+len(j.pool.blockSizes)) + len(j.pool.name)
 }
 
 // statBytes bounds the reply to a stat.
 func statBytes(j *job) int {
-	const counters, quotes = 8 << 10, 3
+	const counters, quotes = 40 << 10, 3 // with the askers of a pool
 	return counters + min(j.session.server.pools.number(), api.MaxPoolNames)*(MaxPoolName+quotes)
 }
 

@@ -77,7 +77,7 @@ func (l Limits) check() error {
 		{"MessageTimeout", int64(l.MessageTimeout)}, {"IdleTimeout", int64(l.IdleTimeout)},
 	} {
 		if of.value < 0 {
-			return fmt.Errorf("server: %w: limit %s is %d, want 0 or more", api.ErrConfig, of.name, of.value)
+			return fmt.Errorf("%w: limit %s is %d, want 0 or more", api.ErrConfig, of.name, of.value)
 		}
 	}
 	return nil

@@ -400,11 +400,11 @@ func FuzzDescription(f *testing.F) {
 			return lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: &lookuptest.KeyStore{}})
 		}})
 		require.NoError(t, err)
-		p, _, err := server.describedPool(text, nil)
+		p, _, _, err := server.describedPool(text, nil)
 		if err != nil {
 			return
 		}
-		again, _, err := server.describedPool(text, nil)
+		again, _, _, err := server.describedPool(text, nil)
 		require.NoError(t, err)
 		require.Same(t, p, again)
 		_, err = json.Marshal(p.reply(p.service.Coordinator()))

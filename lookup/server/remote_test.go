@@ -211,27 +211,27 @@ func TestRemoteTimeout(t *testing.T) {
 // TestRemoteMaxBytes fills RemoteConfig.MaxBytes with a request that waits for the store, and one that has not
 // arrived whole.
 func TestRemoteMaxBytes(t *testing.T) {
-	here, others := oneBlock("here"), lookuptest.Chain("a", 100, 32)
+	here, others := oneBlock("here"), lookuptest.Chain("a", 400, 32)
 	store, gate := holdOthers(t, here)
 	cfg := patient
-	cfg.MaxBytes = 14_000
-	server := startRemote(t, store, cfg, Limits{MaxMemory: 160_000})
+	cfg.MaxBytes = 60_000
+	server := startRemote(t, store, cfg, Limits{MaxMemory: 560_000})
 	half, waits, p := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := lookupOf("", others)
 	half.Send(t, msg[:len(msg)-3])
-	lookuptest.Eventually(t, "half is there", func() bool { return server.heldBytes() > 3000 })
+	lookuptest.Eventually(t, "half is there", func() bool { return server.heldBytes() > 12_000 })
 	waits.Send(t, msg)
-	lookuptest.Eventually(t, "it waits for the store", func() bool { return gate.Held.Load() == 1 && server.heldBytes() > 7000 })
+	lookuptest.Eventually(t, "it waits for the store", func() bool { return gate.Held.Load() == 1 && server.heldBytes() > 28_000 })
 	p.Send(t, msg, storeOf("", netproto.TagStore, others), lookupOf("", here))
 	p.Expect(t, "00", "00", hitText(1))
 	require.EqualValues(t, 2, server.Stat().Busy)
 	close(gate.Open)
 	waits.Expect(t, hitText(0))
-	lookuptest.Eventually(t, "half is left", func() bool { return server.heldBytes() < 4000 })
+	lookuptest.Eventually(t, "half is left", func() bool { return server.heldBytes() < 20_000 })
 	half.Send(t, msg[len(msg)-3:])
 	half.Expect(t, hitText(0))
 	half.Send(t, msg[:len(msg)-3])
-	lookuptest.Eventually(t, "again", func() bool { return server.heldBytes() > 3000 })
+	lookuptest.Eventually(t, "again", func() bool { return server.heldBytes() > 12_000 })
 	require.NoError(t, half.Close())
 	lookuptest.Eventually(t, "a lost connection leaves nothing", func() bool { return server.heldBytes() < 3000 })
 }
@@ -300,7 +300,7 @@ func TestRemoteMaxInFlight(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"1 " + hitText(8): 1, "same " + hitText(8): 1, "same 00": 2}, got)
 	require.EqualValues(t, 4, server.Stat().Busy)
-	require.EqualValues(t, 5, server.Stat().Failed)
+	require.EqualValues(t, 5, server.Stat().RequestsRefused)
 	p.Send(t, lookupOf("1", keys))
 	p.Expect(t, "1 "+hitText(8))
 }
@@ -413,7 +413,7 @@ func TestExplainOverTheWire(t *testing.T) {
 		lookuptest.StorePrefix(t, server.pools.own.service, keys, 5)
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		reply := p.Ask(t, []byte("explain"), u32s(128, 0), []byte{0, 32}, keys)
-		require.JSONEq(t, `{"start_tokens":0,"hit_tokens":80,"groups":[{"group":0,"kind":"full_attention","end_tokens":80,"reason":"missing_block",
+		require.JSONEq(t, `{"start_tokens":0,"hit_tokens":80,"account":{"block":5,"tokens":{"new":48,"pool":80}},"groups":[{"group":0,"kind":"full_attention","end_tokens":80,"reason":"missing_block",
 			"first_missing_block":5,"gap_start":5,"gap_end":8}]}`, string(reply[1]))
 		e, err := dialTest(t, server).Explain(t.Context(), 128, coordinator.Hashes{})
 		require.NoError(t, err)

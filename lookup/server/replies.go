@@ -10,7 +10,7 @@ import (
 func (s *session) queueReply(j *job) bool {
 	if int(s.inFlight.Load()) >= 2*s.server.limits.MaxInFlight {
 		j.release()
-		s.sendErr = errInFlight
+		s.sendErr = errInFlight // closeJobs records its ask
 		return false
 	}
 	js := &s.jobs
@@ -83,6 +83,7 @@ func (s *session) writeReply(j *job) {
 		s.metrics.observeHashes(j.q.NumHashes)
 	}
 	s.countAnswer(j.tag)
+	s.answerJobAsk(j)
 	s.flush(flushAt)
 }
 

@@ -47,6 +47,9 @@ type Config struct {
 	// Memory, if set, counts what connections hold, in place of an account of Limits.MaxMemory
 	// bytes. The backend's RemoteConfig.Memory should be the same.
 	Memory *lookup.MemoryAccount
+	// AccountBytes bounds the memory of what was asked of one pool: see package tokens. Default: 4 MiB. A negative number
+	// means that no account is kept of where the tokens of prompts went.
+	AccountBytes int
 	// CPU is what handshakes of TLS compute on, which the program's other listeners may share. Default: half of the
 	// processors, at least one.
 	CPU *cpushare.Share
@@ -65,6 +68,7 @@ type Server struct {
 
 	backend   *lookup.SharedBackend // nil over the memory index
 	pools     *pools
+	accounts  *accounting
 	cfg       Config
 	instance  api.Instance // without its limits
 	pong      []byte       // the frame of the reply to a ping without a pool
@@ -136,6 +140,11 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		admission: newAdmission(cfg.Memory, cfg.Backend, limits.MaxConnections),
 		backend:   cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]peerConn{}, loops: map[gnet.EventLoop]*eventLoop{}, peers: newPeerLog(cfg.Logger),
+	}
+	s.accounts = newAccounting(cfg.AccountBytes, cfg.Memory, cfg.Backend)
+	pools.open, pools.close = s.accounts.openAccount, s.accounts.Close
+	for _, p := range pools.list() {
+		p.account = pools.open(p.service)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.instance = newInstance(cfg.Version)

@@ -12,6 +12,7 @@ import (
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/netproto"
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/cpu"
@@ -26,10 +27,14 @@ type session struct {
 	authorization
 	pool    *pool           // that its requests are about, nil if none
 	service *lookup.Service // of the pool, with the retention interval of the engine; nil if none
+	client  clientInfo      // of the last pool request that was served
 	reader  *netproto.Reader
 
 	inline inlineRequest // the request that is answered as it arrives
 	jobs   jobs          // the requests that workers answer
+	wanted bool          // more hashes of the request that is being received can change its answer
+	ask    *tokens.Ask   // records it, nil if nothing is recorded
+	asker  string        // of its lookups: what its client says, else a host; "" before the first
 
 	conn         replyWriter
 	out          *bufpool.Buffer // replies of this turn that are not written; nil outside of turns
@@ -98,6 +103,8 @@ func newSession(server *Server, loop *eventLoop, conn replyWriter, p *pendingCon
 
 // close releases what the session holds. The connection is closed.
 func (s *session) close() {
+	s.dropAsk()
+	s.recordAsks(false)
 	s.inline.release()
 	s.closeJobs()
 	s.closed = true
@@ -128,6 +135,7 @@ func (s *session) beginTurn() {
 // endTurn writes the replies of the turn. It returns err, or why no reply is sent any more.
 func (s *session) endTurn(err error) error {
 	s.flush(0)
+	s.recordAsks(false)
 	if s.out.B = s.out.B[:0]; cap(s.out.B) <= maxReplies {
 		replyBuffers.Put(s.out)
 	}
@@ -229,14 +237,15 @@ func (s *session) flush(minBytes int) {
 		s.sendErr = errSlowReader
 	}
 	s.out.B = s.out.B[:0]
+	s.recordAsks(s.sendErr == nil)
 }
 
 // The values of session.sendErr, besides errRevoked and errExpired.
 var (
-	errConnGone   = errors.New("server: connection is gone")
-	errSlowReader = errors.New("server: peer does not read its replies")
-	errMemory     = errors.New("server: memory is short, and more is kept for this connection than it may have in flight")
-	errInFlight   = errors.New("server: more is in flight than limits.max_in_flight and the limits of a message allow")
+	errConnGone   = errors.New("the connection is gone")
+	errSlowReader = errors.New("the peer does not read its replies")
+	errMemory     = errors.New("memory is short, and more is kept for this connection than it may have in flight")
+	errInFlight   = errors.New("more is in flight than limits.max_in_flight and the limits of a message allow")
 )
 
 // Begin implements netproto.Handler.
@@ -245,9 +254,12 @@ func (s *session) Begin(q *netproto.Request) bool {
 	case s.sendErr != nil || !s.allow(q):
 		return false
 	case s.answersInline(q.Tag):
-		return s.beginInline(q)
+		s.wanted = s.beginInline(q)
+	default:
+		s.wanted = s.beginJob(q)
 	}
-	return s.beginJob(q)
+	s.beginAsk(q)
+	return s.wanted || s.ask != nil
 }
 
 // answersInline reports whether a request that begins now is answered as it arrives. One that comes
@@ -259,13 +271,20 @@ func (s *session) answersInline(tag netproto.Tag) bool {
 
 // Hashes implements netproto.Handler.
 func (s *session) Hashes(q *netproto.Request, hashes []byte) bool {
-	switch {
-	case !s.allow(q):
+	if !s.allow(q) {
 		return false
-	case s.jobs.current != nil:
-		return s.jobs.current.addHashes(hashes)
 	}
-	return s.inline.addHashes(q, hashes)
+	if s.ask != nil {
+		s.ask.AddHashes(hashes, q.HashLen)
+	}
+	switch {
+	case !s.wanted:
+	case s.jobs.current != nil:
+		s.wanted = s.jobs.current.addHashes(hashes)
+	default:
+		s.wanted = s.inline.addHashes(q, hashes)
+	}
+	return s.wanted || s.ask != nil
 }
 
 // End implements netproto.Handler. It returns false if what follows must wait.
@@ -275,8 +294,12 @@ func (s *session) End(q *netproto.Request) bool {
 	if s.sendErr == nil {
 		s.allow(q) // otherwise the request has a problem, or sendErr is set
 	}
+	if s.ask != nil && s.problemOf(q) != nil {
+		s.dropAsk()
+	}
 	switch {
 	case s.sendErr != nil:
+		s.recordNow(s.takeAsk())
 		s.inline.release()
 		s.dropCurrent()
 		return false
@@ -318,6 +341,7 @@ func (s *session) endsInline(q *netproto.Request) bool {
 func (s *session) Dropped(*netproto.Request) {
 	s.messageEnded = true
 	s.denied = nil
+	s.dropAsk()
 	s.inline.release()
 	s.dropCurrent()
 }

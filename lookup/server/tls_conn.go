@@ -136,7 +136,7 @@ func (c *tlsConn) linger(end time.Time) {
 }
 
 // errSessionEnded is the end of a session's replies.
-var errSessionEnded = errors.New("server: session has ended")
+var errSessionEnded = errors.New("the session has ended")
 
 // moveOut waits for replies, and until the peer takes some, and writes them. It returns
 // errSessionEnded after the last of them, any other error if they cannot be sent.

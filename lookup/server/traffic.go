@@ -39,7 +39,7 @@ const (
 var readBuffers = sync.Pool{New: func() any { return new([readOnBuffer]byte) }}
 
 // errFault closes a connection whose turn has panicked.
-var errFault = errors.New("server: a turn has failed")
+var errFault = errors.New("a turn has failed")
 
 // serveTurn runs a turn: for what has arrived on c, or for what workers have completed if c is nil. A panic closes the
 // connection.

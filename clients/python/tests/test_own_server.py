@@ -15,8 +15,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
-import time
 import unittest
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,7 +46,7 @@ from hitline import vllm_plugin
 vllm_plugin.register()
 from {SCHEDULER} import MooncakeStoreScheduler
 scheduler = MooncakeStoreScheduler(object(), object())
-server = scheduler.client._own_server
+server = scheduler.client.own_server
 def pid():
     with server._lock:  # which is held until the process is known; it may listen before
         return server._running and server._running.pid
@@ -400,18 +398,18 @@ class Programs(OwnServers):
 
     def test_whom_the_engine_asks(self) -> None:
         """A socket of this user's process, in a folder of this user alone."""
-        settings = vllm_plugin._Settings("auto", self.program("sys.stdin.read()"), None, "0.28.0", "miss", "")
+        settings = vllm_plugin.Settings("auto", self.program("sys.stdin.read()"), None, "0.28.0", "miss", "")
         with mock.patch.object(vllm_plugin.logger, "disabled", True), no_thread_left(self):
             client = vllm_plugin._replacement(settings)(object())
             self.addCleanup(client.close)
             client._raise_errors = True
-            server = client._own_server
+            server = client.own_server
             assert server is not None
             folder = Path(server._folder)
 
             def lookup() -> Any:
-                client._drop()
-                client._retry_at = 0.0
+                client._retry.drop()
+                client._retry.retry_at = 0.0
                 return client.lookup(secrets.token_hex(4), 64, [bytes(32)] * 4)
 
             def refused(text: str) -> None:
@@ -562,16 +560,17 @@ class Engines(StandIn):
         self.assertIn("ProgramMissing: HITLINE_ADDRESS is auto, but there is no program hitline", process.stderr)
 
     def test_a_wrong_configuration(self) -> None:
-        """The engine does not start, or with miss does."""
+        """The engine does not start, or does with miss, and with own with vLLM's own client."""
         environ = {**self.environ, "HITLINE_BACKEND_MOONCAKE_TIMEOUT": "soon"}
-        for choice, code in (("fail", 1), ("miss", 0)):
+        for choice, code, text in (("fail", 1, ""), ("miss", 0, "lookups are hits of 0: "), ("own", 1, "vLLM's own client looks up: ")):
             process = subprocess.run(
                 [sys.executable, "-c", ENGINE], env={**environ, "HITLINE_ON_MISMATCH": choice},
                 input="", capture_output=True, text=True, timeout=PATIENCE,
             )  # fmt: skip
             with self.subTest(choice):
                 self.assertEqual(process.returncode, code, process.stderr)
-                self.assertRegex(process.stderr, "serve does not start: HITLINE_BACKEND_MOONCAKE_TIMEOUT: ")
+                self.assertRegex(process.stderr, f"{text}.*serve does not start: HITLINE_BACKEND_MOONCAKE_TIMEOUT: ")
+                self.assertIs("AssertionError: the one that was to be replaced" in process.stderr, choice == "own")
                 self.assertNotIn("started again", process.stderr)
         self.assertEqual(os.listdir(self.environ["TMPDIR"]), [])
 

@@ -12,7 +12,8 @@ from typing import Any
 from unittest import mock
 
 from hitline import VLLM_RELEASES, Client, LookupKeyClient, vllm_plugin
-from tests.support import WHEELS, Server, chained, needs_server, unused_address
+from hitline.connection import Request, encode
+from tests.support import PATIENCE, WHEELS, Server, chained, needs_server, unused_address
 from tests.test_client import eventually
 from tests.test_releases import OLD, SAME_MODULES
 from tests.test_vllm_plugin import DATA, SCHEDULER, WORKER, StandIn, parameters
@@ -132,17 +133,17 @@ class Wheels(InWheels):
                     self.assertEqual(scheduler.load_specs, {})
 
                     later = self.scheduler(lookup_async=True)
-                    with later.client._lock:  # the first call cannot be answered yet
+                    with later.client._retry.lock:  # the first call cannot be answered yet
                         self.assertEqual(later.get_num_new_matched_tokens(request, 0), (None, False))
                     got = eventually(lambda: later.get_num_new_matched_tokens(request, 0), (None, False))
                     self.assertEqual(got, (32, True))
                     self.check_boundaries(release, later.load_specs["r"], [(0, 32)])
                     later.build_connector_meta(finished)
-                    with later.client._lock:
+                    with later.client._retry.lock:
                         self.assertEqual(later.get_num_new_matched_tokens(request, 0), (None, False))
-                        self.assertEqual(list(later.client._futures), ["r"])
+                        self.assertEqual(list(later.client._pending), ["r"])
                         later.build_connector_meta(finished)
-                        self.assertEqual(later.client._futures, {})
+                        self.assertEqual(later.client._pending, {})
 
                     self.assertIs(scheduler.reset_store(), True)
                     self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (0, False))
@@ -182,8 +183,7 @@ class Wheels(InWheels):
                 decode = importlib.import_module(vllm_plugin.PACKAGE + ".protocol").decode_lookup_response
                 for tokens, hashes in ((56, blocks), (40, blocks), (56, blocks[:5]), (56, []), (0, blocks)):
                     frames = (b"lookup", tokens.to_bytes(4, "big"), b"\0\x20", b"".join(hashes))
-                    with plain._locked(None) as deadline:
-                        want = decode(plain._exchange_locked(frames, deadline)[0])
+                    want = decode(plain._retry.exchange(Request(b"lookup", encode(*frames), 1 << 20), PATIENCE)[0])
                     self.assertEqual(client.lookup("r", tokens, hashes), want)
                     waited = eventually(lambda: client.lookup("r", tokens, hashes, non_block=True), None)
                     self.assertEqual(waited, want)
