@@ -101,8 +101,9 @@ func TestFINAfterJobs(t *testing.T) {
 			requireEnd(t, p)
 			_ = p.Close() // it cannot send a close_notify after its FIN
 			require.EqualValues(t, lookups+3, server.Stat().AfterFIN)
-			lookuptest.Eventually(t, "it is gone", func() bool { return server.connections.Load() == 0 && server.heldBytes() == 0 })
-			lookuptest.Eventually(t, "its end is counted", func() bool { return server.Stat().Closed["peer"] == 1 })
+			lookuptest.Eventually(t, "it is gone", func() bool {
+				return server.connections.Load() == 0 && server.heldBytes() == 0 && server.Stat().Closed["peer"] == 1
+			})
 		})
 	}
 }

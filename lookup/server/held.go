@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 )
 
@@ -23,6 +24,8 @@ func (s *session) hold() bool {
 	kept := s.kept.held()
 	if j := s.jobs.waiting; j != nil && j.isSmall() {
 		kept += j.bytes
+	} else if s.inFlight.Load() == 1 && s.unsent.Load() == 0 && s.jobs.bytes <= admission.SmallBytes {
+		kept += s.jobs.bytes // replies that others do not read leave room for the only request of a peer
 	}
 	if !s.server.admission.Set(&s.held, held, int64(kept), s.jobs.running > 0) {
 		return false

@@ -84,6 +84,19 @@ func TestReadersStayConnected(t *testing.T) {
 	require.Empty(t, server.Stat().Closed)
 }
 
+// Replies that others do not read leave room for a small lookup of a peer that has nothing else in flight.
+func TestOnlyRequestHasRoom(t *testing.T) {
+	keys := lookuptest.Chain("a", 256, 32)
+	server := startRemote(t, lookuptest.Filled(t, keys), patient, Limits{MaxMemory: 24 << 20})
+	for server.admission.Admit(1<<10, false, 0) { // as long as they may have more
+	}
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	for range 3 {
+		p.Send(t, lookupOf("", keys))
+		p.Expect(t, hitText(256))
+	}
+}
+
 // TestUnsentSince checks from when on a peer takes none of its replies.
 func TestUnsentSince(t *testing.T) {
 	ses, c := addSession(unstarted(t))

@@ -121,7 +121,9 @@ func (j *job) prepare(q *netproto.Request) (err error) {
 	if err := j.session.server.checkNeeded(j.neededBytes); err != nil {
 		return err
 	}
-	if !j.session.fits(j.neededBytes) { // none of them need be copied
+	s := j.session
+	only := s.inFlight.Load() == 0 && s.unsent.Load() == 0 && j.isSmall()
+	if !only && !s.fits(j.neededBytes) { // none of them need be copied
 		return errNoMemory
 	}
 	return nil

@@ -214,7 +214,7 @@ func TestRemoteMaxBytes(t *testing.T) {
 	here, others := oneBlock("here"), lookuptest.Chain("a", 400, 32)
 	store, gate := holdOthers(t, here)
 	cfg := patient
-	cfg.MaxBytes = 78_000
+	cfg.MaxBytes = 60_000
 	server := startRemote(t, store, cfg, Limits{MaxMemory: 560_000})
 	half, waits, p := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := lookupOf("", others)
