@@ -19,15 +19,14 @@ import (
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/router"
 )
 
 // endpointOptions say how /metrics, /status, /healthz and /readyz are served, and what with them.
 type endpointOptions struct {
 	pprof      bool
-	guard      httpguard.Guard        // without Links
-	cpu        *cpushare.Share        // see httpListener
-	router     *router.Service        // nil if there is none
+	guard      httpguard.Guard // without Links
+	cpu        *cpushare.Share // see httpListener
+	status     *status.Collector
 	collectors []prometheus.Collector // of further metrics
 }
 
@@ -54,9 +53,8 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 		return nil, fmt.Errorf("metrics: %w", listenError(err, "give another address"))
 	}
 	mux := endpointsMux(registry, srv.Ready, srv.BackendFailure, errorLogger{logger})
-	collector := status.NewCollector(srv, options.router)
-	mux.Handle("GET /status", &statusHandler{collector, make(chan struct{}, maxStatus)})
-	mux.Handle("GET /{$}", &status.Page{Collector: collector})
+	mux.Handle("GET /status", &statusHandler{options.status, make(chan struct{}, maxStatus)})
+	mux.Handle("GET /{$}", &status.Page{Collector: options.status})
 	if options.pprof {
 		handleProfiles(mux)
 	} else {
@@ -66,12 +64,10 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	}
 	guard := options.guard
 	guard.Links = []string{"/", "/metrics", "/healthz", "/readyz"}
-	h := serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpListener{
+	return serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpListener{
 		field: "metrics", bound: listener, maxConns: httpConns(maxMetricsConns, server.OpenFileLimit()), cpu: options.cpu,
 		probes: []string{"/healthz", "/readyz"},
-	}, logger)
-	h.run(collector.Run)
-	return h, nil
+	}, logger), nil
 }
 
 // allCollectors returns those of the metrics.

@@ -86,7 +86,7 @@ func TestHelpGroups(t *testing.T) {
 // A flag of one name has the same short form, type and value in all commands, and a short form one
 // meaning.
 func TestFlagsAgree(t *testing.T) {
-	shorts := map[string]string{"n": "batches", "y": "yes", "h": "help", "v": "version"}
+	shorts := map[string]string{"n": "batches", "i": "interval", "y": "yes", "h": "help", "v": "version"}
 	types := map[string]string{}
 	for _, cmd := range append(newRootCmd().Commands(), newRootCmd()) {
 		cmd.InitDefaultHelpFlag()

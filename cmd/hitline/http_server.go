@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/hitline/hitline/internal/cpushare"
@@ -70,18 +69,6 @@ type httpServer struct {
 	http    *http.Server
 	address string        // that is bound
 	done    chan struct{} // closed when the goroutine that serves has returned
-	end     func()        // of what run has begun, and waits for it; nil if that was not called
-}
-
-// run calls f on a goroutine of its own, whose context ends when the server closes.
-func (h *httpServer) run(f func(context.Context)) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { f(ctx) })
-	h.end = func() {
-		cancel()
-		running.Wait()
-	}
 }
 
 // httpListener is what an httpServer serves at.
@@ -133,8 +120,5 @@ func (h *httpServer) shutdown(ctx context.Context) error {
 		_ = h.http.Close()
 	}
 	<-h.done
-	if h.end != nil {
-		h.end()
-	}
 	return err
 }

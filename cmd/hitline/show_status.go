@@ -46,7 +46,7 @@ and the pools. ADDRESS is host:port or a URL; without it the one of the
 configuration is asked, or 127.0.0.1:9557.
 
 With --interval it asks again and again, until it is interrupted.`,
-		Example: "  hitline status\n  hitline status 10.0.0.20:9557 -i 2\n  hitline status --config hitline.yaml --json",
+		Example: "  hitline status\n  hitline status -i 2 10.0.0.20:9557\n  hitline status --config hitline.yaml --json",
 		Args:    cli.AtMostOne,
 	}
 	cli.DurationVarP(cmd.Flags(), &timeout, "timeout", "", 5*time.Second, "most `time` to wait for an answer")

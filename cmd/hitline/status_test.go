@@ -110,7 +110,7 @@ func TestEndpointOptions(t *testing.T) {
 		{endpointOptions{pprof: true}, 200},
 	} {
 		before := runtime.NumGoroutine()
-		test.options.cpu = cpushare.New(1)
+		test.options.cpu, test.options.status = cpushare.New(1), status.NewCollector(srv, nil, slog.New(slog.DiscardHandler))
 		e, err := openEndpoints("127.0.0.1:0", srv, test.options, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		o := &metricsServer{metrics: e.address}

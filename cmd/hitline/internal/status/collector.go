@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +13,7 @@ import (
 	"github.com/hitline/hitline/router"
 )
 
-// Collector takes the Status of a server. Safe for concurrent use.
+// Collector takes the Status of a server, and logs summaries of it. Safe for concurrent use.
 type Collector struct {
 	server *server.Server
 	router *router.Service // nil if there is none
@@ -21,6 +22,8 @@ type Collector struct {
 	mu        sync.Mutex
 	histories *histories
 	durations []durationsAt // of lookups since the start, one a step; the oldest first
+	counted   counted       // since the start, by the latest sample
+	log       summaryLog
 }
 
 // durationsAt are the durations of lookups up to the begin of a step.
@@ -33,17 +36,20 @@ type durationsAt struct {
 const latencyTime = 5 * time.Minute
 
 // NewCollector returns a collector, whose Run must be called for it to remember anything. router is nil if there is none.
-func NewCollector(server *server.Server, router *router.Service) *Collector {
-	return &Collector{server: server, router: router, began: time.Now(), histories: newHistories()}
+func NewCollector(server *server.Server, router *router.Service, logger *slog.Logger) *Collector {
+	c := &Collector{server: server, router: router, began: time.Now(), histories: newHistories()}
+	c.log = summaryLog{logger: logger, served: c.servedAttrs}
+	return c
 }
 
-// Run takes a sample each step until ctx ends.
+// Run takes a sample each step until ctx ends, and logs a summary every logEvery.
 func (c *Collector) Run(ctx context.Context) {
 	tick := time.NewTicker(fineStep)
 	defer tick.Stop()
 	for {
 		c.mu.Lock()
 		c.sample()
+		c.log.step(c.counted)
 		c.mu.Unlock()
 		select {
 		case <-tick.C:
@@ -58,6 +64,7 @@ func (c *Collector) sample() (stats map[string]api.Stat, durations api.Histogram
 	stats, durations = c.server.PoolStats(), c.server.LookupDurations()
 	at := time.Since(c.began)
 	c.histories.add(at, stats)
+	c.counted = counted{at, c.histories.total, durations}
 	step := int64(at / fineStep)
 	if n := len(c.durations); n == 0 || c.durations[n-1].step < step {
 		c.durations = append(c.durations, durationsAt{step, durations})

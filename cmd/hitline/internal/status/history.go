@@ -111,6 +111,7 @@ const maxHistories = 8
 type histories struct {
 	all     *history
 	ofPools map[string]*history
+	total   sums            // since the start
 	last    map[string]sums // counters, by pool
 }
 
@@ -149,5 +150,6 @@ func (h *histories) add(at time.Duration, stats map[string]api.Stat) {
 		}
 	}
 	h.all.add(at, all)
+	h.total.add(all)
 	h.last = kept
 }
