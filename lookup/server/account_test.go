@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"math/rand/v2"
 	"net"
@@ -207,4 +208,59 @@ func TestAccountOfStrangers(t *testing.T) {
 		require.Equal(t, of.want, e.Account.Tokens)
 		require.Equal(t, of.peer.String() != "10.0.0.1:0", e.Account.Place == "emptied")
 	}
+}
+
+// A block that one group alone has lost is evicted, if the group was whole before, although others hold it all.
+func TestEvictedFromAWindow(t *testing.T) {
+	hashes := lookuptest.Chain("a", 100, 32)
+	pool := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, Groups: []coordinator.Group{
+		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 65},
+	}}
+	store := &lookuptest.KeyStore{}
+	server := startServer(t, lookup.ServiceConfig{Pool: pool, Backend: store, Remote: patient}, Limits{})
+	coord := server.pools.own.service.Coordinator()
+	keyOf := func(group, block int) string {
+		return coord.KeyPrefix(group, coord.Ranks(group)[0]) + hex.EncodeToString(hashes[32*block:32*block+32])
+	}
+	for block := range 100 {
+		require.NoError(t, store.Store(t.Context(), []string{keyOf(0, block), keyOf(1, block)}))
+	}
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	ask := func() []byte { // a token more than the blocks, so that all may be hit
+		return append(netproto.AppendLookup(nil, nil, 1601, 32, len(hashes)), hashes...)
+	}
+	p.Send(t, ask())
+	require.Equal(t, []byte{0, 0, 6, 64}, p.Next(t)[0][:4], "1600 tokens")
+	lookuptest.Eventually(t, "the first request is closed", func() bool { return tokensNow(server)["pool"] == 1600 })
+	require.NoError(t, store.Evict(t.Context(), []string{keyOf(1, 97)}))
+	p.Send(t, ask())
+	require.Equal(t, []byte{0, 0, 6, 16}, p.Next(t)[0][:4], "1552 tokens")
+	require.Equal(t, map[string]int64{"pool": 1600 + 1552, "evicted": 48, "rules": 2}, tokensAfter(t, server))
+}
+
+// Processes of one host are told apart if they say who they are, also after they have connected anew.
+func TestAskersOfOneHost(t *testing.T) {
+	server := startWith(t, nil, Settings{})
+	for _, process := range []string{"one", "two", "one"} {
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		p.Ask(t, []byte("pool"), []byte(`{"name":"","client":{"process":"`+process+`"}}`))
+		p.Send(t, rawLookup(lookuptest.Chain("a", 8, 32), 32))
+		p.Expect(t, hitText(0))
+	}
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, rawLookup(lookuptest.Chain("a", 8, 32), 32))
+	p.Expect(t, hitText(0))
+	require.Equal(t, int64(3*128), sum(tokensAfter(t, server)), "the process that came again has asked once")
+	var names []string
+	for _, a := range server.Stat().Askers {
+		names = append(names, a.Name)
+	}
+	require.ElementsMatch(t, []string{"one", "two", "127.0.0.1"}, names)
+}
+
+func sum(counts map[string]int64) (n int64) {
+	for _, of := range counts {
+		n += of
+	}
+	return n
 }
