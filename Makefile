@@ -118,8 +118,8 @@ bench-check: ## Compare the speed of this tree with that of BASE (main~1)
 	@scripts/bench-check $(BASE)
 
 .PHONY: attack
-attack: ## Measure what a client waits while others attack; ONLY, TLS
-	go test -tags hitline_attack -count=1 -timeout 0 -v -run '^TestAttack$$/^($(subst $(comma),|,$(ONLY)))' \
+attack: ## Measure memory, and what a client waits, while others attack; ONLY, TLS
+	go test -tags hitline_attack -count=1 -timeout 0 -v -run '^Test(Attack|Memory)$$/^($(subst $(comma),|,$(ONLY)))' \
 		./internal/attack -args -seconds '$(SECONDS)' -rounds '$(ROUNDS)' $(if $(TLS),-tls)
 
 .PHONY: lint
@@ -130,9 +130,10 @@ lint: ## Run staticcheck, golangci-lint and shellcheck
 	shellcheck $(SHELL_SCRIPTS)
 
 .PHONY: lines
-lines: ## Count the lines of Go and of its tests, and the words of documents
-	@count() { git ls-files -z -- "$${@:2}" ':!integrations' ':!bench/rivals' | xargs -0 cat | wc $$1; }; \
-		echo "Go without tests: $$(count -l '*.go' ':!*_test.go'), tests: $$(count -l '*_test.go') lines; documents: $$(count -w '*.md') words"
+lines: ## Count the lines of Go, of its tests and of Python, in all modules, and the words of documents
+	@count() { git ls-files -z -- "$${@:2}" | xargs -0 cat | wc $$1; }; \
+		echo "Go without tests: $$(count -l '*.go' ':!*_test.go'), tests: $$(count -l '*_test.go'), Python: $$(count -l '*.py') lines;" \
+			"documents: $$(count -w '*.md') words"
 
 .PHONY: generate
 generate: ## Generate the assembly anew

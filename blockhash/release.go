@@ -1,7 +1,6 @@
 package blockhash
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/hitline/hitline/coordinator"
@@ -31,7 +30,7 @@ func rulesOf(release string) (rules, error) {
 		release = coordinator.NewestRelease()
 	}
 	if err := coordinator.CheckRelease(release); err != nil {
-		return rules{}, badField("release", "%w", errors.Unwrap(err)) // without its package
+		return rules{}, badField("release", "%w", err)
 	}
 	known := coordinator.Releases()
 	at, found := slices.Index(known, release), rules{}

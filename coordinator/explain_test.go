@@ -121,7 +121,7 @@ func TestExplainAnswersAsAnswerDoes(t *testing.T) {
 					store.held[c.key(g, 0, []byte{hash})] = true
 				}
 			}
-			hit, ends, err := c.LookupExplain(tc.tokens, letters(tc.hashes), ExistsFunc(store.exists))
+			hit, ends, _, err := c.LookupExplain(tc.tokens, letters(tc.hashes), ExistsFunc(store.exists))
 			require.NoError(t, err)
 			require.Equal(t, tc.hit, hit.Tokens)
 			require.Equal(t, tc.ends, ends)

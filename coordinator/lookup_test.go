@@ -125,7 +125,7 @@ func TestLookupOfHugePrompts(t *testing.T) {
 
 // lookupAll is Lookup by all keys in one round, in the reference's order.
 func (c *Coordinator) lookupAll(numTokens int64, hashes Hashes, exists ExistsFunc) (Hit, error) {
-	hit, _, err := c.LookupExplain(numTokens, hashes, exists)
+	hit, _, _, err := c.LookupExplain(numTokens, hashes, exists)
 	if errors.Is(err, conformance.ErrStore) { // to a lookup it holds nothing
 		return Hit{}, nil
 	}

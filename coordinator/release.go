@@ -93,10 +93,8 @@ func versionNumbers(release string) (numbers []int) {
 
 // CheckRelease fails unless name is a known release of vLLM.
 func CheckRelease(name string) error {
-	if _, err := findRelease(name); err != nil {
-		return fmt.Errorf("coordinator: %w", err)
-	}
-	return nil
+	_, err := findRelease(name)
+	return err
 }
 
 // findRelease returns a known release. Its error is for the user of a configuration.

@@ -49,8 +49,9 @@ type inflightLookup struct {
 // outcome is the result of a lookup.
 type outcome struct {
 	hit        coordinator.Hit // shared by all who get it
-	err        error           // of the rules
-	incomplete bool            // its time was up, or it was cancelled: others must not use the hit
+	ending     coordinator.Ending
+	err        error // of the rules
+	incomplete bool  // its time was up, or it was cancelled: others must not use the hit
 }
 
 func newCoalesceKey(epoch uint64, numTokens int64, hashes coordinator.Hashes) coalesceKey {

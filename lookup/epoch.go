@@ -15,11 +15,16 @@ import (
 //
 // The value is only compared. It is a sum of numbers that never fall, so equal sums mean that none has grown.
 func (b *SharedBackend) epoch() uint64 {
-	epoch := b.removals.Load()
-	if b.watcher != nil {
-		epoch += b.watcher.Generation()
+	return b.removals.Load() + b.Generation()
+}
+
+// Generation returns a number that grows whenever another process of the store may answer. It is 0 for a store that does
+// not tell.
+func (b *SharedBackend) Generation() uint64 {
+	if b.watcher == nil {
+		return 0
 	}
-	return epoch
+	return b.watcher.Generation()
 }
 
 // beginEpoch begins an epoch.

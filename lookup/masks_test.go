@@ -116,7 +116,6 @@ func TestPlan(t *testing.T) {
 		plan, err := s.Plan(t.Context(), 192, hashes)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, s.Stat().Lookups, name)
-		require.EqualValues(t, 128, s.Stat().HitTokens, name)
 		hit, err := s.Lookup(t.Context(), 192, hashes)
 		require.NoError(t, err)
 		masks, err := s.LoadMask(t.Context(), hit.Tokens, 12)

@@ -14,10 +14,10 @@ func (s *Service) Stat() api.Stat {
 	stat := api.Stat{
 		Version: s.version, VLLM: s.pool.FittingReleases(), Kernel: simd.Kernel(), Backend: "memory",
 		Entries: x.Entries, MaxEntries: x.MaxEntries, Bytes: x.Bytes, MaxBytes: x.MaxBytes,
-		Stored: x.Stored, Evicted: x.Evicted, Refused: x.Refused,
+		Stored: x.Stored, Evicted: x.Evicted, StoresRefused: x.Refused,
 		Closed: map[string]int64{},
 	}
-	s.counters.addTo(&stat)
+	stat.Lookups = s.counters.lookups()
 	return stat
 }
 
@@ -33,7 +33,7 @@ func (s *Service) remoteStat() api.Stat {
 		BackendState: r.State(), BackendError: errorText(r.Failure()),
 		Closed: map[string]int64{},
 	}
-	s.counters.addTo(&stat)
+	stat.Lookups = s.counters.lookups()
 	return stat
 }
 

@@ -21,7 +21,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/measure"
-	"github.com/hitline/hitline/bench/picture"
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
@@ -50,7 +49,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	program := cli.Program{
 		Root:    a.rootCommand(),
 		Usage:   []error{measure.ErrOptions},
-		Input:   []error{workload.ErrTrace, picture.ErrInput},
+		Input:   []error{workload.ErrTrace},
 		Lost:    []error{measure.ErrLost},
 		Signals: true,
 	}

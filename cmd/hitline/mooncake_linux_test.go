@@ -112,7 +112,7 @@ func testSGLangOverMooncake(t *testing.T, masters string, n *storetest.Node) {
 		hash := hex.EncodeToString(pages[page*32 : page*32+32])
 		n.Put("org-m_"+hash+"__k", "org-m_"+hash+"__swa")
 	}
-	const none = "no engine has the first whole block; GET /services tells whose events are followed\n"
+	const none = "no engine has the first whole block; hitline router lists those that are followed\n"
 	ask := func(s *testServer, tokens int) result {
 		prompt := strings.Join(strings.SplitAfter(ids, "\n")[:tokens], "")
 		return hitline(t, prompt, "holders", "--connect", s.router, "--tokens-file", "-", "--salt", "s", "--loadable")

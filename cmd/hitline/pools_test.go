@@ -15,6 +15,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -221,16 +222,20 @@ func TestStatOfPools(t *testing.T) {
 			require.EqualValues(t, 32, hit.Tokens)
 		}
 	}
-	got := hitline(t, "", "stat", "--connect", s.address)
+	var got result
+	lookuptest.Eventually(t, "all prompts are counted", func() bool {
+		got = hitline(t, "", "stat", "--connect", s.address)
+		return strings.Contains(got.stdout, "prompts           2\n")
+	})
 	require.Equal(t, exitDone, got.code, got.stderr)
 	assert.Regexp(t, `(?m)^lookups +3$`, got.stdout)
-	assert.Regexp(t, `(?m)^hit_tokens +96$`, got.stdout)
+	assert.Regexp(t, `(?m)^tokens.pool +64$`, got.stdout, "two asks of one prompt are one")
 	assert.Regexp(t, `(?m)^entries +4$`, got.stdout)
 	_, lines, _ := strings.Cut(got.stdout, "\n\n")
-	assert.Equal(t, `pool  vllm    lookups  hit_tokens  miss_tokens  stored  evicted
--     0.24.0  0        0           0            0       0
-big   0.29.0  1        32          0            2       0
-tiny  0.29.0  2        64          0            2       0
+	assert.Equal(t, `pool  vllm    lookups  hit share  stored  evicted
+-     0.24.0  0        -          0       0
+big   0.29.0  1        100.0 %    2       0
+tiny  0.29.0  2        100.0 %    2       0
 `, lines)
 	got = hitline(t, "", "stat", "--connect", s.address, "--pool", "tiny")
 	assert.Regexp(t, `(?m)^lookups +2$`, got.stdout)

@@ -17,6 +17,14 @@ type clientInfo struct {
 	rank       string // data-parallel, in decimal
 }
 
+// asker returns who asks by a connection of the client, "" if it has not said so.
+func (c *clientInfo) asker() string {
+	if c.process != "" && c.instanceID != "" {
+		return c.instanceID + "/" + c.process
+	}
+	return c.process
+}
+
 // parseClient returns what the server keeps of the object client of a pool request, whose keys are free. Values of
 // another type or a greater length are not kept, and no mistake: the client may be of any version.
 func parseClient(object json.RawMessage) (info clientInfo) {

@@ -38,7 +38,7 @@ func runPool(_ context.Context, j *job) (err error) {
 func applyPool(s *session, j *job) error {
 	s.server.pools.move(s.pool, nil)
 	s.setPool(j.found, j.rules)
-	j.found, s.client = nil, j.client
+	j.found, s.client, s.asker = nil, j.client, j.client.asker()
 	reply := s.pool.reply(s.service.Coordinator())
 	reply.ResetRefused = s.resetRefused()
 	return j.doneJSON(reply)

@@ -399,7 +399,7 @@ class Programs(OwnServers):
 
     def test_whom_the_engine_asks(self) -> None:
         """A socket of this user's process, in a folder of this user alone."""
-        settings = vllm_plugin.Settings("auto", self.program("sys.stdin.read()"), None, "0.28.0", "miss", "")
+        settings = vllm_plugin.Settings("auto", self.program("sys.stdin.read()"), 20.0, "0.28.0", "miss", "")
         with mock.patch.object(vllm_plugin.logger, "disabled", True), no_thread_left(self):
             client = vllm_plugin._replacement(settings)(object())
             self.addCleanup(client.close)

@@ -186,10 +186,10 @@ func TestFileErrors(t *testing.T) {
 		{"metrics taken", "metrics: 127.0.0.1:7557\n", `c.yaml:1:10: metrics: "127.0.0.1:7557" is the address of listen[0], too; give each its own`},
 
 		{"a release by its date", "pool: {vllm: 2026-06-20}\n", `c.yaml:1:14: pool.vllm: unknown vLLM release "2026-06-20", known are ` + strings.Join(coordinator.Releases(), ", ") + `; write the one of which the engine's vLLM is a build, or upgrade hitline`},
-		{"cross attention", "pool:\n  groups:\n    - kind: cross_attention\n      block_size: 16\n", `c.yaml:3:13: pool.groups[0].kind: coordinator: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool`},
+		{"cross attention", "pool:\n  groups:\n    - kind: cross_attention\n      block_size: 16\n", `c.yaml:3:13: pool.groups[0].kind: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool`},
 		{"hash block of 0", "pool: {hash_block_size: 0}\n", `c.yaml:1:25: pool.hash_block_size: is 0; give 1 or more, or leave it out for its default`},
 		{"ranks of 0", "pools: {a: {tp_size: 0}}\n", `c.yaml:1:22: pools.a.tp_size: is 0; give 1 or more, or leave it out for its default`},
-		{"unknown kind", "pool:\n  groups: [{kind: full}]\n", `c.yaml:2:19: pool.groups[0].kind: coordinator: unknown kind "full", want one of full_attention, mla_attention, sink_full_attention, rswa, hidden_state, sliding_window, sliding_window_mla, chunked_local_attention, mamba, circular_buffer, kpool_tail, hisparse_hot, hisparse_resident`},
+		{"unknown kind", "pool:\n  groups: [{kind: full}]\n", `c.yaml:2:19: pool.groups[0].kind: unknown kind "full", want one of full_attention, mla_attention, sink_full_attention, rswa, hidden_state, sliding_window, sliding_window_mla, chunked_local_attention, mamba, circular_buffer, kpool_tail, hisparse_hot, hisparse_resident`},
 		{"scheduler block", "pool:\n  scheduler_block_size: 24\n", `c.yaml:2:25: pool.scheduler_block_size: scheduler_block_size 24 is not a multiple of hash_block_size 16`},
 		{"group without window", "pool:\n  groups:\n    - {kind: full_attention, block_size: 16}\n    - {kind: sliding_window, block_size: 16}\n", `c.yaml:4:7: pool.groups[1]: sliding_window needs sliding_window`},
 	} {

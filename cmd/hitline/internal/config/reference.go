@@ -218,6 +218,7 @@ var reference = []section{
 		{"max_connections", from(1), "", "open connections; lowered to what open files allow"},
 		{"max_in_flight", from(1), "", "unanswered requests of one connection; further ones are refused as `busy`"},
 		{"max_memory", orFrom(Size(MinMemory)), "", "bytes that all clients make the server hold; 0: by the machine"},
+		{"max_account", orFrom(Size(64 << 10)), "", "bytes for the account of where a pool's tokens went; 0: none is kept"},
 		{"write_timeout", from(minTimeout), "", "in which a client reads none of its replies"},
 		{"handshake_timeout", from(minTimeout), "", "from the first to the last byte of a handshake"},
 		{"message_timeout", from(minTimeout), "", "from the first to the last byte of a request"},
