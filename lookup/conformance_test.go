@@ -36,7 +36,7 @@ func TestConformanceWorkerLookup20260817(t *testing.T) {
 func TestConformanceReleases(t *testing.T) {
 	skipUnderRace(t)
 	for _, folder := range conformance.Releases {
-		conformWorker(t, "releases/"+folder+"/worker_lookup.json", conformance.Newest(folder))
+		conformWorker(t, "releases/"+folder+"/worker_lookup.json", conformance.Newest((&coordinator.Pool{VLLM: folder}).FittingReleases()))
 	}
 }
 

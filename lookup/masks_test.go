@@ -73,7 +73,7 @@ func TestMasksOfAService(t *testing.T) {
 }
 
 // eaglePool has one sparse mask, and a store mask that is empty without a prompt.
-var eaglePool = coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, SchedulerBlockSize: 64, RetentionInterval: new(0), Groups: []coordinator.Group{
+var eaglePool = coordinator.Pool{VLLM: coordinator.NewestRelease(), HashBlockSize: 16, SchedulerBlockSize: 64, RetentionInterval: new(0), Groups: []coordinator.Group{
 	{Kind: coordinator.FullAttention, BlockSize: 64},
 	{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 17, IsEagleGroup: true},
 }}
@@ -155,7 +155,7 @@ func TestPlanRefused(t *testing.T) {
 // A view with another retention interval shares index and counters, and differs in what is worth
 // storing.
 func TestWithRetentionInterval(t *testing.T) {
-	pool := coordinator.Pool{HashBlockSize: 16, VLLM: "0.33.0", Groups: []coordinator.Group{
+	pool := coordinator.Pool{HashBlockSize: 16, VLLM: coordinator.NewestRelease(), Groups: []coordinator.Group{
 		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 32},
 	}}
 	s, err := NewService(ServiceConfig{Pool: pool})

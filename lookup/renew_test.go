@@ -153,7 +153,7 @@ func TestRenewalsAreSpread(t *testing.T) {
 // Of states the one at the end is renewed, as a mask does not name them.
 func TestRenewStates(t *testing.T) {
 	store := &leasingStore{lease: time.Hour}
-	pool := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, SchedulerBlockSize: 32, Groups: []coordinator.Group{
+	pool := coordinator.Pool{VLLM: coordinator.NewestRelease(), HashBlockSize: 16, SchedulerBlockSize: 32, Groups: []coordinator.Group{
 		{Kind: coordinator.Mamba, BlockSize: 32},
 	}}
 	s, err := NewService(ServiceConfig{Pool: pool, Backend: store})

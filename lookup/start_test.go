@@ -18,7 +18,7 @@ import (
 func TestConformanceSeeded(t *testing.T) {
 	for _, folder := range conformance.Releases {
 		conformance.Run(t, "releases/"+folder+"/seeded_lookup.json", func(c *conformance.WorkerCase) conformance.Verdict {
-			pool, err := poolOf(c, conformance.Newest(folder))
+			pool, err := poolOf(c, conformance.Newest((&coordinator.Pool{VLLM: folder}).FittingReleases()))
 			if err != nil {
 				return conformance.Differs("pool: %v", err)
 			}

@@ -29,7 +29,7 @@ func startPools() map[string]coordinator.Pool {
 	aligned, wide := mamba, full
 	aligned.MambaCacheMode, wide.BlockSize = "align", 64
 	pool := func(groups ...coordinator.Group) coordinator.Pool {
-		return coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, SchedulerBlockSize: 256, Groups: groups}
+		return coordinator.Pool{VLLM: coordinator.NewestRelease(), HashBlockSize: 16, SchedulerBlockSize: 256, Groups: groups}
 	}
 	eagle, fine := pool(full, window), pool(wide, aligned)
 	eagle.UseEagle, fine.CacheHitAlignmentTokens = true, 16

@@ -153,7 +153,7 @@ func testDescribedPools(t *testing.T, masters string, m *storetest.Master, n *st
 	s := startServe(t, "backend: {"+masters+", renew: always}}\n")
 	assert.Contains(t, strings.Join(s.logLines(), "\n"), `"accept_pools":true`)
 	llama := coordinator.Pool{VLLM: "0.28.0", ModelName: "org/llama", TPSize: 2, Groups: []coordinator.Group{{BlockSize: 16}}}
-	hybrid := coordinator.Pool{VLLM: "0.33.0", ModelName: "org/hybrid", Groups: []coordinator.Group{
+	hybrid := coordinator.Pool{VLLM: coordinator.NewestRelease(), ModelName: "org/hybrid", Groups: []coordinator.Group{
 		{BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 32},
 	}}
 	hashes := hexHashes("two", 8, 32)

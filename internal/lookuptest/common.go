@@ -29,7 +29,7 @@ var Blocks16 = coordinator.Pool{HashBlockSize: 16}
 
 // WindowPool has a group that no mask makes sparse, one that is not kept in the store, and one of
 // a window.
-var WindowPool = coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, SchedulerBlockSize: 64, HashLen: 32, Groups: []coordinator.Group{
+var WindowPool = coordinator.Pool{VLLM: coordinator.NewestRelease(), HashBlockSize: 16, SchedulerBlockSize: 64, HashLen: 32, Groups: []coordinator.Group{
 	{Kind: coordinator.FullAttention, BlockSize: 64},
 	{Kind: coordinator.SlidingWindowMLA, BlockSize: 16, SlidingWindow: 17, BoundedReplay: true},
 	{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 17},

@@ -105,7 +105,7 @@ func TestPingOfOtherServers(t *testing.T) {
 // pool it has.
 func TestLookupPrompt(t *testing.T) {
 	pools := map[string]coordinator.Pool{
-		"": {HashBlockSize: 16}, "wide": {VLLM: "0.26.0", SchedulerBlockSize: 32}, "new": {VLLM: "0.27.0"}, "newest": {VLLM: "0.33.0"},
+		"": {HashBlockSize: 16}, "wide": {VLLM: "0.26.0", SchedulerBlockSize: 32}, "new": {VLLM: "0.27.0"}, "newest": {VLLM: coordinator.NewestRelease()},
 	}
 	services, named := map[string]*lookup.Service{}, []server.ServedPool(nil)
 	for name, pool := range pools {

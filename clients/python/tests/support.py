@@ -33,6 +33,9 @@ CERTS = os.environ.get("HITLINE_TEST_CERTS", "")
 
 PATIENCE = 20.0
 
+NEWEST = VLLM_RELEASES[-1]
+UNKNOWN = "999.0.0"  # a release that vLLM does not have
+
 needs_certs = unittest.skipUnless(CERTS, "HITLINE_TEST_CERTS names no folder of certificates")
 needs_server = unittest.skipUnless(BINARY, "HITLINE_TEST_BINARY names no hitline to run")
 

@@ -24,6 +24,7 @@ from hitline.engine_connector import CONNECTOR
 from hitline.engine_pool import describe
 from tests.support import (
     BINARY,
+    NEWEST,
     Scripted,
     Server,
     chained,
@@ -191,7 +192,7 @@ class Start(Starting):
     def test_differences(self) -> None:
         for release in VLLM_RELEASES:
             self.configure(self.engine(release))
-            other = "0.33.0" if release == "0.24.0" else "0.24.0"
+            other = NEWEST if release == "0.24.0" else "0.24.0"
             pools = {
                 name: {**self.description, **change}
                 for name, (change, _, first) in DIFFERENCES.items()
@@ -384,7 +385,7 @@ class Start(Starting):
             with mock.patch.object(vllm_plugin.logger, "disabled", True):
                 self.assertEqual(self.hit(scheduler, chained("a", 4)), (0, False))
 
-    @in_releases("0.33.0")
+    @in_releases(NEWEST)
     def test_a_server_that_refuses_resets_says_so(self, engine: Engine) -> None:
         mooncake = {"ACCEPT_POOLS": "true", "BACKEND_MOONCAKE_MASTERS": "127.0.0.1:1"}
         limited = "listen: [{address: 'tcp://127.0.0.1:0', allow: [lookup, ping, pool]}]"
@@ -406,7 +407,7 @@ class Start(Starting):
             self.assertEqual(len(said), bool(want), "once, and only what is true")
             self.assertTrue(all(want in line for line in said), said)
 
-    @in_releases("0.33.0")
+    @in_releases(NEWEST)
     def test_a_store_that_may_be_waited_for_longer_than_a_lookup(self, engine: Engine) -> None:
         """The engine would take a store that is slow for a server that hangs."""
         mooncake = {"ACCEPT_POOLS": "true", "BACKEND_MOONCAKE_MASTERS": "127.0.0.1:1", "BACKEND_MOONCAKE_ALLOW_RESET": "true"}
@@ -425,7 +426,7 @@ class Start(Starting):
             self.assertEqual(len(said), bool(want), "once")
             self.assertTrue(all(re.search(f"WARNING.*hitline at {server.address} {want}", line) for line in said), said)
 
-    @in_releases("0.33.0")
+    @in_releases(NEWEST)
     def test_concerns_that_change_are_logged_now_and_then(self, engine: Engine) -> None:
         reply: dict[str, Any] = {}
         answers = {b"pool": lambda: message(b"\1", json.dumps(reply).encode())}
@@ -433,7 +434,7 @@ class Start(Starting):
             self.configure(engine)
             with self.assertLogs("vllm.hitline", "WARNING") as logs:
                 for i in range(20):
-                    reply.update(vllm="0.33.0", reset_refused=f"forged {i}\n" + "x" * 9000, name="a\nb", groups=[{}, {}])
+                    reply.update(vllm=NEWEST, reset_refused=f"forged {i}\n" + "x" * 9000, name="a\nb", groups=[{}, {}])
                     client = self.start(server.address).client if not i else client
                     client._retry.drop()
                     client.check_pool()

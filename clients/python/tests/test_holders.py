@@ -32,7 +32,7 @@ from hitline import (
     RefusedError,
     RequestTimeout,
 )
-from tests.support import CERTS, PATIENCE, Server, hashes, needs_certs, needs_server, unused_address
+from tests.support import CERTS, NEWEST, PATIENCE, Server, hashes, needs_certs, needs_server, unused_address
 
 # An answer with these counts: tokens, those of a medium, and those of a rank.
 BAD_COUNT = '{"instances": {"e": {"longest_matched": %s, "gpu": %s, "cpu": 0, "disk": 0, "dp": {"%s": %s}}}}'
@@ -326,7 +326,7 @@ class AgainstTheServer(unittest.TestCase):
     def start(self, listen: Any) -> Server:
         config = {
             "listen": ["tcp://127.0.0.1:0"],
-            "pool": {"vllm": "0.33.0"},
+            "pool": {"vllm": NEWEST},
             "router": {"listen": listen, "models": [{"name": "m", "block_size": 16, "hash": {"type": "vllm"}}]},
         }
         path = self.folder / "hitline.json"

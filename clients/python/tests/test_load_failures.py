@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 from hitline import VLLM_RELEASES, Client, vllm_plugin
+from hitline.client import is_since
 from hitline.engine_connector import CONNECTOR
 from tests.support import Server, chained, engine_client, needs_server
 from tests.test_vllm_plugin import SCHEDULER, WORKER, StandIn
@@ -23,7 +24,7 @@ NULL_BLOCK = 0
 
 # Releases whose engines report failed loads of several groups, by block and by request.
 BY_BLOCK = ("0.30.0",)
-BY_REQUEST = ("0.31.0", "0.32.0", "0.33.0")
+BY_REQUEST = tuple(release for release in VLLM_RELEASES if is_since(release, "0.31.0"))
 
 
 def request_of(req_id: str) -> Any:

@@ -25,6 +25,7 @@ from hitline import Client, ConnectionFailed, own_server, vllm_plugin
 from hitline.own_server import OwnServer, ProgramMissing, WrongConfiguration, find_program
 from tests.support import (
     BINARY,
+    NEWEST,
     PATIENCE,
     Scripted,
     message,
@@ -36,7 +37,7 @@ from tests.support import (
 from tests.test_client import eventually
 from tests.test_vllm_plugin import RELEASE, SCHEDULER, StandIn
 
-POOL = {"vllm": "0.33.0", "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
+POOL = {"vllm": NEWEST, "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
 
 # An engine: a process with the scheduler side of a stand-in. It tells about its server and
 # then runs the lines that it is given.
@@ -186,7 +187,7 @@ class Hitline(OwnServers):
     def test_variables(self) -> None:
         """Those of the process have the last word, but for where it listens and how it logs."""
         os.environ.update(
-            HITLINE_ADDRESS="auto", HITLINE_TIMEOUT="2", HITLINE_VLLM="0.33.0", HITLINE_ON_MISMATCH="fail",
+            HITLINE_ADDRESS="auto", HITLINE_TIMEOUT="2", HITLINE_VLLM=NEWEST, HITLINE_ON_MISMATCH="fail",
             HITLINE_POOL_NAME="a", HITLINE_LISTEN="tcp://127.0.0.1:1", HITLINE_LOG_FORMAT="text",
             HITLINE_TOKEN_FILE="/token", HITLINE_TLS_CA="/ca", HITLINE_TLS_CERT="/cert", HITLINE_TLS_KEY="/key",
             HITLINE_METRICS="127.0.0.1:0", HITLINE_LOOPS="2", HITLINE_BACKEND_MOONCAKE_TENANT="mine",
@@ -205,7 +206,7 @@ class Hitline(OwnServers):
         for setting, refused in ((None, ""), ("false", "set backend.mooncake.allow_reset")):
             if setting:
                 os.environ["HITLINE_BACKEND_MOONCAKE_ALLOW_RESET"] = setting
-            pool = {"vllm": "0.33.0", "model_name": "m", "hash_block_size": 16}
+            pool = {"vllm": NEWEST, "model_name": "m", "hash_block_size": 16}
             with self.server() as server, Client(self.address(server), pool=pool) as client:
                 self.assertTrue(server.wait_ready(PATIENCE))
                 reply = client.check_pool()

@@ -18,11 +18,11 @@ from hitline import (
     RefusedError,
     errors,
 )
-from tests.support import Scripted, hashes, hit_of, message, refusal, sock_of
+from tests.support import NEWEST, Scripted, hashes, hit_of, message, refusal, sock_of
 from tests.test_client import eventually
 
-POOL = {"vllm": "0.33.0", "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
-REPLY = {"name": "m-1", "digest": "d", "vllm": "0.33.0", "alignment": 16}
+POOL = {"vllm": NEWEST, "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
+REPLY = {"name": "m-1", "digest": "d", "vllm": NEWEST, "alignment": 16}
 ACCEPTED = message(b"\1", json.dumps(REPLY).encode())
 HIT = message(hit_of(48))
 DIFFERENCES = [{"field": "tp_size", "configured": 4, "described": 2}]
@@ -93,7 +93,7 @@ class Requests(unittest.TestCase):
 
     def test_it_counts_as_a_miss(self) -> None:
         """And is logged once for each text."""
-        for vllm, want in ((None, 0), ("0.33.0", LookupResult(0))):
+        for vllm, want in ((None, 0), (NEWEST, LookupResult(0))):
             with Peer(DIFFERS) as server, LookupKeyClient(server.address, pool=POOL, vllm=vllm) as client:
                 with self.assertLogs("hitline", "WARNING") as logs, mock.patch.object(errors, "_LOG_EVERY", 0.0):
                     for _ in range(3):

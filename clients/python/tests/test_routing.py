@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hitline import HoldersClient, PrefixScorer
-from tests.support import PATIENCE, Server, needs_server, unused_address
+from tests.support import NEWEST, PATIENCE, Server, needs_server, unused_address
 from tests.test_holders import scripted
 
 README = Path(__file__).parents[1] / "README.md"
@@ -95,7 +95,7 @@ class Example(unittest.TestCase):
             path = Path(folder, "hitline.json")
             models = [{"name": "m", "block_size": 16, "hash": {"type": "vllm"}}]
             router = {"listen": "127.0.0.1:0", "models": models}
-            path.write_text(json.dumps({"listen": ["tcp://127.0.0.1:0"], "pool": {"vllm": "0.33.0"}, "router": router}))
+            path.write_text(json.dumps({"listen": ["tcp://127.0.0.1:0"], "pool": {"vllm": NEWEST}, "router": router}))
             server = Server(config=str(path))
             self.addCleanup(server.stop)
         token_ids = list(range(64))

@@ -14,7 +14,7 @@ from unittest import mock
 
 from hitline import VLLM_RELEASES, LookupKeyClient, vllm_builds, vllm_plugin
 from hitline.vllm_releases import DIGESTS
-from tests.support import WHEELS, Scripted, message, pool_reply, refusal
+from tests.support import UNKNOWN, WHEELS, Scripted, message, pool_reply, refusal
 from tests.test_vllm_plugin import DATA_TEXT, RELEASE, SCHEDULER, SCHEDULER_TEXT, WORKER, WORKER_TEXT, StandIn
 from tests.test_wheels import InWheels
 from tests.wheels import Stubs, folder_of
@@ -40,7 +40,7 @@ class Builds(StandIn):
         for name in ("v1/core/block_pool.py", "v1/core/sched/scheduler.py", *vllm_builds.FILES):
             (package / name).parent.mkdir(parents=True, exist_ok=True)
             (package / name).write_text(f"# {name}\n")
-        record = package.parent / "vllm-0.33.0.dist-info" / "RECORD"
+        record = package.parent / f"vllm-{RELEASE}.dist-info" / "RECORD"
         record.parent.mkdir()
         record.write_text("".join(f"{path},sha256={hashlib.sha256(text).hexdigest()},\n" for path, text in vllm_builds.files_of(package).items()))
         found = mock.patch.dict(DIGESTS, {RELEASE: vllm_builds.digest(vllm_builds.files_of(package))})
@@ -59,7 +59,7 @@ class Builds(StandIn):
         self.assertEqual([each for each in sys.meta_path if isinstance(each, vllm_plugin._Finder)], [])
 
     def test_a_build_of_a_known_release(self) -> None:
-        for version in ("0.33.0.post1", "0.33.1.dev5+g1a2b3c", "dev", None, (0, 33, 0)):
+        for version in (f"{RELEASE}.post1", "0.33.1.dev5+g1a2b3c", "dev", None, (0, 33, 0)):
             for choice in vllm_plugin.ON_MISMATCH:
                 with self.subTest(version, choice=choice):
                     self.again()
@@ -69,7 +69,7 @@ class Builds(StandIn):
                         self.register()
                     self.assertEqual(self.assert_replaced().settings.release, RELEASE)
                     (said,) = logs.output
-                    self.assertIn(f"vLLM {version} has the files of vLLM 0.33.0: hitline serves it as that release", said)
+                    self.assertIn(f"vLLM {version} has the files of vLLM {RELEASE}: hitline serves it as that release", said)
 
     def test_other_files(self) -> None:
         """The wheel's RECORD is as it was."""
@@ -88,7 +88,7 @@ class Builds(StandIn):
             for choice in vllm_plugin.ON_MISMATCH:
                 with self.subTest(name, text=text, choice=choice):
                     self.again()
-                    file = self.build("0.33.0.post1") / name
+                    file = self.build(f"{RELEASE}.post1") / name
                     file.parent.mkdir(exist_ok=True)
                     if text is None:
                         file.unlink()
@@ -104,19 +104,19 @@ class Builds(StandIn):
                                     self.register()
                     (said,) = logs.records
                     self.assertEqual(said.levelname, "WARNING" if choice == "own" else "ERROR")
-                    self.assertIn("vLLM is 0.33.0.post1, and has the files of no release that is known;", said.getMessage())
+                    self.assertIn(f"vLLM is {RELEASE}.post1, and has the files of no release that is known;", said.getMessage())
                     self.assertIn("install a newer hitline, set HITLINE_VLLM to", said.getMessage())
                     self.assert_vllms_own()
 
     def test_other_names_and_other_files_do_not_count(self) -> None:
-        package = self.build("0.33.0.post1")
+        package = self.build(f"{RELEASE}.post1")
         for name in ("v1/core/README.md", "v1/core/block_pool.pyc", "v1/new.py", "utils/new.py"):
             (package / name).write_text("new")
         self.register()
         self.assert_replaced()
 
     def test_announced_changes_are_named(self) -> None:
-        file = self.build("0.34.0") / "v1/core/sched/scheduler.py"
+        file = self.build(UNKNOWN) / "v1/core/sched/scheduler.py"
         file.write_text("num_publishable_block_hashes = 0")
         with self.assertLogs("vllm.hitline", "ERROR"), self.assertRaisesRegex(
             vllm_plugin.UnsupportedVLLM, "no release that is known, but num_publishable_block_hashes, which needs a newer hitline;"
@@ -124,13 +124,13 @@ class Builds(StandIn):
             self.register()
 
     def test_files_that_cannot_be_read(self) -> None:
-        self.build("0.34.0")
+        self.build(UNKNOWN)
         with mock.patch.object(Path, "read_bytes", side_effect=PermissionError("not yours")):
             with self.assertLogs("vllm.hitline", "ERROR"), self.assertRaisesRegex(vllm_plugin.UnsupportedVLLM, r"known \(not yours\)"):
                 self.register()
 
     def test_a_known_version_and_the_variable_go_first(self) -> None:
-        for version, named in ((RELEASE, ""), ("0.34.0", RELEASE), ("0.33.0.post1", "0.32.0")):
+        for version, named in ((RELEASE, ""), (UNKNOWN, RELEASE), (f"{RELEASE}.post1", "0.32.0")):
             with self.subTest(version, named=named):
                 self.again()
                 self.build(version)

@@ -22,7 +22,9 @@ from hitline import VLLM_RELEASES, LookupKeyClient, RequestTimeout, engine_clien
 from hitline.lookup_steps import ServedPool
 from tests.support import (
     CERTS,
+    NEWEST,
     PATIENCE,
+    UNKNOWN,
     Scripted,
     hashes,
     hit_of,
@@ -39,7 +41,7 @@ WORKER, SCHEDULER = vllm_plugin.MODULES
 DATA = vllm_plugin.DATA
 
 # The release of the stand-in, where a test names no other.
-RELEASE = "0.33.0"
+RELEASE = NEWEST
 BEFORE_RESULTS = list(VLLM_RELEASES)[: list(VLLM_RELEASES).index("0.29.0")]
 
 DATA_TEXT = """
@@ -338,8 +340,8 @@ class Plugin(StandIn):
             ((tag, text),) = server.requests
             self.assertEqual((tag, json.loads(text)["name"]), (b"pool", ""))
             self.assertIn(
-                "the engine is vLLM 0.33.0, but the server's pool is for vLLM 0.24.0: "
-                'set pool.vllm: "0.33.0" in the server\'s configuration',
+                f"the engine is vLLM {RELEASE}, but the server's pool is for vLLM 0.24.0: "
+                f'set pool.vllm: "{RELEASE}" in the server\'s configuration',
                 logs.output[0],
             )
 
@@ -454,7 +456,7 @@ class Plugin(StandIn):
                 self.register("tls://a:1")
         for release in ("0.23.0", "0.33", "newest"):
             os.environ["HITLINE_VLLM"] = release
-            with self.assertRaisesRegex(ValueError, f"HITLINE_VLLM is '{release}', must be one of 0.24.0, .*0.33.0"):
+            with self.assertRaisesRegex(ValueError, f"HITLINE_VLLM is '{release}', must be one of 0.24.0, .*{RELEASE}"):
                 self.register()
         del os.environ["HITLINE_VLLM"]
         for choice in ("Fail", "warn", "0", " "):
@@ -712,15 +714,15 @@ class Releases(StandIn):
                     self.assertEqual(parameters(getattr(replacement, name)), parameters(getattr(original, name)))
 
     def test_builds_of_a_release(self) -> None:
-        for version in ("0.33.0+cpu", "0.33.0+cu129", "0.33.0+precompiled.g1a2b3c"):
+        for version in (f"{RELEASE}+{build}" for build in ("cpu", "cu129", "precompiled.g1a2b3c")):
             with self.subTest(version):
                 self.again()
                 self.install(version=version)
                 self.register()
-                self.assertEqual(self.assert_replaced().settings.release, "0.33.0")
+                self.assertEqual(self.assert_replaced().settings.release, RELEASE)
 
     def test_other_versions_are_refused(self) -> None:
-        for version in ("0.23.0", "0.25.2", "0.34.0", "0.33.0rc1", "0.33.1.dev5+g1a2b3c", "dev", None, (0, 33, 0)):
+        for version in ("0.23.0", "0.25.2", UNKNOWN, f"{RELEASE}rc1", "0.33.1.dev5+g1a2b3c", "dev", None, (0, 33, 0)):
             with self.subTest(version):
                 self.again()
                 self.install(version=version)
@@ -732,10 +734,10 @@ class Releases(StandIn):
                 self.assertFalse(issubclass(importlib.import_module(SCHEDULER).LookupKeyClient, LookupKeyClient))
 
     def test_a_version_that_is_no_release_can_be_taken_for_one(self) -> None:
-        os.environ["HITLINE_VLLM"] = "0.33.0"
+        os.environ["HITLINE_VLLM"] = RELEASE
         self.install(version="0.33.1.dev5+g1a2b3c")
         self.register()
-        self.assertEqual(self.assert_replaced().settings.release, "0.33.0")
+        self.assertEqual(self.assert_replaced().settings.release, RELEASE)
 
     def test_the_shape_is_that_of_the_release(self) -> None:
         """A stand-in of one release that says it is another."""

@@ -12,8 +12,9 @@ from typing import Any
 from unittest import mock
 
 from hitline import VLLM_RELEASES, Client, LookupKeyClient, vllm_plugin
+from hitline.client import is_since
 from hitline.connection import Request, encode
-from tests.support import PATIENCE, WHEELS, Server, chained, needs_server, unused_address
+from tests.support import NEWEST, PATIENCE, WHEELS, Server, chained, needs_server, unused_address
 from tests.test_client import eventually
 from tests.test_releases import OLD, SAME_MODULES
 from tests.test_vllm_plugin import DATA, SCHEDULER, WORKER, StandIn, parameters
@@ -97,7 +98,7 @@ class Wheels(InWheels):
                 self.assertEqual(*files)
 
     def test_no_release_has_the_shape_of_another_form(self) -> None:
-        forms = {"0.26.0": "token_len", "0.27.0": "num_tokens", "0.33.0": "MooncakeLookupResult"}
+        forms = {"0.26.0": "token_len", "0.27.0": "num_tokens", NEWEST: "MooncakeLookupResult"}
         for release in forms:
             for other in forms:
                 with self.subTest(release, other=other):
@@ -170,7 +171,7 @@ class Wheels(InWheels):
             if release in OLD:
                 continue
             settings = {"POOL_VLLM": release, **FINE_GRAINED}
-            if release in ("0.32.0", "0.33.0"):
+            if is_since(release, "0.32.0"):
                 settings["POOL_CACHE_HIT_ALIGNMENT_TOKENS"] = "4"
             with self.subTest(release), Server(**settings) as server, Client(server.address) as plain:
                 plain.store([blocks[3], blocks[7], blocks[11]], group=0)
@@ -206,7 +207,7 @@ class Wheels(InWheels):
                 self.assertIs(client.reset(), False)
 
     def test_a_server_of_another_release(self) -> None:
-        for release, other in (("0.28.0", "0.33.0"), ("0.33.0", "0.28.0"), ("0.33.0", "0.32.0")):
+        for release, other in (("0.28.0", NEWEST), (NEWEST, "0.28.0"), (NEWEST, "0.32.0")):
             with self.subTest(release, other=other), Server(POOL_VLLM=other) as server:
                 self.load(release)
                 self.register(server.address)

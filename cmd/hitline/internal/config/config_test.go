@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/conformance"
 )
 
 // write puts text into a file c.yaml and returns its path.
@@ -183,7 +185,7 @@ func TestFileErrors(t *testing.T) {
 		{"metrics port", "metrics: 127.0.0.1\n", `c.yaml:1:10: metrics: "127.0.0.1": missing port in address; write host:port, an IPv6 address in brackets`},
 		{"metrics taken", "metrics: 127.0.0.1:7557\n", `c.yaml:1:10: metrics: "127.0.0.1:7557" is the address of listen[0], too; give each its own`},
 
-		{"a release by its date", "pool: {vllm: 2026-06-20}\n", `c.yaml:1:14: pool.vllm: unknown vLLM release "2026-06-20", known are 0.24.0, 0.25.0, 0.25.1, 0.26.0, 0.27.0, 0.27.1, 0.28.0, 0.29.0, 0.30.0, 0.31.0, 0.32.0, 0.33.0; write the one of which the engine's vLLM is a build, or upgrade hitline`},
+		{"a release by its date", "pool: {vllm: 2026-06-20}\n", `c.yaml:1:14: pool.vllm: unknown vLLM release "2026-06-20", known are ` + strings.Join(coordinator.Releases(), ", ") + `; write the one of which the engine's vLLM is a build, or upgrade hitline`},
 		{"cross attention", "pool:\n  groups:\n    - kind: cross_attention\n      block_size: 16\n", `c.yaml:3:13: pool.groups[0].kind: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool`},
 		{"hash block of 0", "pool: {hash_block_size: 0}\n", `c.yaml:1:25: pool.hash_block_size: is 0; give 1 or more, or leave it out for its default`},
 		{"ranks of 0", "pools: {a: {tp_size: 0}}\n", `c.yaml:1:22: pools.a.tp_size: is 0; give 1 or more, or leave it out for its default`},
@@ -282,7 +284,7 @@ func FuzzFile(f *testing.F) {
 // A release of vLLM reads back.
 func TestRelease(t *testing.T) {
 	load := func(text string) (*Config, error) { return Load(Source{File: write(t, text)}) }
-	for _, release := range []string{"0.24.0", "0.28.0", "0.33.0"} {
+	for _, release := range []string{"0.24.0", "0.28.0", coordinator.NewestRelease()} {
 		c, err := load("pool: {vllm: \"" + release + "\"}\n")
 		require.NoError(t, err)
 		require.Equal(t, release, c.Pool.VLLM)
@@ -292,8 +294,8 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, err, "%s", text)
 		require.Equal(t, c.Pool, again.Pool)
 	}
-	_, err := load("pool: {vllm: \"0.34.0\"}\n")
-	require.ErrorContains(t, err, `:1:14: pool.vllm: unknown vLLM release "0.34.0", known are 0.24.0, `)
+	_, err := load("pool: {vllm: \"" + conformance.UnknownRelease + "\"}\n")
+	require.ErrorContains(t, err, `:1:14: pool.vllm: unknown vLLM release "`+conformance.UnknownRelease+`", known are 0.24.0, `)
 	_, err = load("pool: {vllm: \"\"}\n")
 	require.ErrorContains(t, err, ":1:14: pool.vllm: is empty")
 	_, err = Load(Source{Environ: []string{"HITLINE_POOL_VLLM="}})

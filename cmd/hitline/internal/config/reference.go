@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -90,7 +91,7 @@ var reference = []section{
 		{"expires", anything, "never", "such as `2027-01-01T00:00:00Z`"},
 	}},
 	{"pool", "Sizes are in tokens. A field that the release in `vllm` lacks is refused.", []setting{
-		{"vllm", anything, "none", "the engine's release, such as `\"0.33.0\"`. Without it: the rules of 0.24.0, and replies of four bytes"},
+		{"vllm", anything, "none", "the engine's release, such as `\"" + coordinator.NewestRelease() + "\"`. Without it: the rules of 0.24.0, and replies of four bytes"},
 		{"model_name", anything, "`\"\"`", "the model as vLLM was given it; a store's keys begin with its last path component"},
 		{"cache_prefix", anything, "`\"\"`", "`cache_prefix` of the connector: keys begin with it and `@`"},
 		{"layout", anything, "vLLM's", "whose keys the store has: `lmdeploy` for LMDeploy's"},
