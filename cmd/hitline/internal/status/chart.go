@@ -68,11 +68,13 @@ func curve(p Pool) template.HTML {
 		_, y := at(1, share)
 		fmt.Fprintf(&b, `<line class="measured" x1="%d" x2="%d" y1="%.1f" y2="%.1f"><title>measured: %.1f %%</title></line>`,
 			curveLeft, curveWidth-curveRight, y, y, 100*share)
+		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end">measured %.1f %%</text>`, curveWidth-curveRight, y-5, 100*share)
 	}
 	if size := p.size(); size > 0 {
 		x, _ := at(float64(size), 0)
 		fmt.Fprintf(&b, `<line class="today" x1="%.1f" x2="%.1f" y1="%d" y2="%d"><title>today: %s blocks</title></line>`,
 			x, x, curveTop, curveHeight-curveBottom, formatCount(size))
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d">today</text>`, x+5, curveTop+12)
 	}
 	b.WriteString("</svg>")
 	return template.HTML(b.String()) //nolint:gosec // numbers and our own words

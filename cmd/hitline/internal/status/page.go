@@ -94,7 +94,6 @@ type pageData struct {
 	Bars         []barRow
 	Order        []tokens.Place
 	Losses       []loss
-	LossWindow   string
 	Askers       []pageAsker
 	IsOneAlone   bool // an asker has first blocks that nobody shares
 	LostMost     []pageLost
@@ -181,10 +180,9 @@ func (p *pageData) KeysOfPrompts() (n int64) {
 // maxLostListed is how many of the requests that lost most are listed.
 const maxLostListed = 20
 
-// addLosses adds the rows of what was lost in the longest window that has prompts, the largest first.
+// addLosses adds the rows of what was lost in the last hour, the largest first.
 func (p *pageData) addLosses() {
 	rate := p.Rates["1h"]
-	p.LossWindow = "hour"
 	all := int64(0)
 	for place, n := range rate.Tokens {
 		if place != tokens.Engine.String() && place != tokens.Rules.String() {

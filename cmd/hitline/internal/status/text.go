@@ -81,7 +81,7 @@ func partText(part string) string {
 	if part == "" {
 		return ""
 	}
-	return " (too early: " + part + ")"
+	return " (too early: " + part + " seen)"
 }
 
 // textBar returns the places of a rate in barCells characters.
