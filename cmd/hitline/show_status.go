@@ -76,12 +76,12 @@ With --interval it asks again and again, until it is interrupted.`,
 
 // statusURL returns the URL of /status at an address, or else at that of the configuration.
 func statusURL(address, file string) (string, error) {
-	if address == "" && file != "" {
+	if address == "" {
 		cfg, err := config.Load(config.Source{File: file, Environ: os.Environ()})
 		if err != nil {
 			return "", configError(err)
 		}
-		if address = cfg.Metrics; address == "" {
+		if address = cfg.Metrics; address == "" && file != "" {
 			return "", configError(fmt.Errorf("%s: metrics is not configured, so there is nothing to ask", file))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/lookup/tokens"
@@ -29,8 +30,8 @@ type accounting struct {
 // newAccounting returns accounts of at most maxBytes a pool, and a part of the memory account for all.
 func newAccounting(maxBytes int, memory *lookup.MemoryAccount, backend *lookup.SharedBackend) *accounting {
 	cfg := tokens.Config{MaxBytes: maxBytes, Reserve: memory.TryReserve, Free: memory.Free, Now: monotime.Now}
-	if _, most, _ := memory.Usage(); most > 0 { // requests come first
-		cfg.MaxTotalBytes = int(min(most/8, tokens.DefaultMaxTotalBytes))
+	if _, most, _ := memory.Usage(); most > 0 {
+		cfg.MaxTotalBytes = int(min(most/2, tokens.DefaultMaxTotalBytes))
 	}
 	if backend != nil {
 		cfg.Epoch = backend.Generation
@@ -55,6 +56,7 @@ func (a *accounting) openAccount(service *lookup.Service) *tokens.Account {
 	coord, config := service.Coordinator(), service.Pool()
 	scratch := sync.Pool{New: func() any { return new(coordinator.Scratch) }}
 	pool := tokens.Pool{
+		FullStride: 1,
 		HashBlock: int64(config.HashBlockSize), SchedulerBlock: int64(config.SchedulerBlockSize),
 		Stores: service.Backend() == nil, Keys: coord.KeysBefore,
 		Reachable: func(p tokens.Prompt, blocks int) int64 {
@@ -67,11 +69,13 @@ func (a *accounting) openAccount(service *lookup.Service) *tokens.Account {
 	for g, places := range service.Places() {
 		bits := uint64(0)
 		for _, place := range places {
-			bits |= tokens.PlaceBit(place)
+			bits |= tokens.RankBit(place)
 		}
-		pool.Places = append(pool.Places, bits)
+		pool.Ranks = append(pool.Ranks, bits)
+		pool.Strides = append(pool.Strides, coord.KeyStride(g))
 		if coord.Group(g).Kind.IsFull() {
-			pool.FullPlaces |= bits
+			pool.FullRanks |= bits
+			pool.FullStride = max(pool.FullStride, coord.KeyStride(g))
 		}
 	}
 	return a.Open(pool)
@@ -85,6 +89,9 @@ func (s *session) beginAsk(q *netproto.Request) {
 		err = j.err
 	}
 	if op := &operations[q.Tag]; s.pool == nil || !op.lookup || op.inline != overMemory || err != nil && !errors.Is(err, errBusy) {
+		return
+	}
+	if err != nil && s.checkHashes(q) != nil { // busy comes before what the request says
 		return
 	}
 	if s.asker == "" {
@@ -182,7 +189,7 @@ func (s *session) endInlineAsk(tag netproto.Tag, answer lookup.Answer, err error
 	switch a := s.takeAsk(); {
 	case operations[tag].lookup:
 		s.answerAsk(a, answer, err)
-	case a != nil && err == nil:
+	case a != nil && (err == nil || s.inline.change.Changed() > 0):
 		s.loop.asks = append(s.loop.asks, a) // in order with lookups
 	default:
 		a.Drop()
@@ -191,8 +198,16 @@ func (s *session) endInlineAsk(tag netproto.Tag, answer lookup.Answer, err error
 
 // recordReset records that a worker has reset the pool.
 func (j *job) recordReset(err error) {
-	if err == nil || errors.Is(err, api.ErrPartlyDone) {
-		j.session.recordNow(j.pool.account.NewEmptied())
+	if err != nil && !errors.Is(err, api.ErrPartlyDone) {
+		return
+	}
+	j.session.recordNow(j.pool.account.NewEmptied(true))
+	if s := j.session.server; s.backend != nil { // which may have removed what others have there, too
+		for _, p := range s.pools.list() {
+			if p != j.pool {
+				j.session.recordNow(p.account.NewEmptied(false))
+			}
+		}
 	}
 }
 
@@ -219,15 +234,16 @@ func (j *job) recordPlace(place int, keys coordinator.Hashes, removed bool) {
 	j.session.loop.recorder.Record(a, monotime.Now())
 }
 
-// isKnown reports whether the peer is told of single prompts, and of others: it is of this machine, or has a credential.
-func (s *session) isKnown() bool {
+// isKnown reports whether a peer with a credential, nil for none, is told of single prompts, and of others: it is of this machine,
+// or has one. Workers call it.
+func (s *session) isKnown(c *access.Credential) bool {
 	switch peer := s.peer.(type) {
 	case *net.TCPAddr:
-		return s.credential != nil || peer.IP.IsLoopback()
+		return c != nil || peer.IP.IsLoopback()
 	case *net.UnixAddr:
 		return true
 	}
-	return s.credential != nil
+	return c != nil
 }
 
 // missing stands for the place of lost tokens where it is not told.
@@ -237,7 +253,7 @@ const missing = "missing"
 // told neither the place of lost tokens nor exact times.
 func (j *job) explainTokens(e *api.Explanation) *api.LostTokens {
 	hashes := j.hashes()
-	a := j.pool.account.NewAsk("", tokens.Prompt{NumTokens: j.numTokens, Start: j.start, NumHashes: hashes.Len()})
+	a := j.pool.account.NewAsk("", tokens.Prompt{NumTokens: j.numTokens, Start: j.start, NumHashes: int(j.q.NumHashes)})
 	if a == nil {
 		return nil
 	}
@@ -247,7 +263,7 @@ func (j *job) explainTokens(e *api.Explanation) *api.LostTokens {
 	}
 	a.Fill(e.HitTokens, e.Ending)
 	told := j.session.server.accounts.Explain(a)
-	if !j.session.isKnown() {
+	if !j.session.isKnown(j.credential) {
 		lost := int64(0)
 		for p := range tokens.NumPlaces {
 			if p.IsLost() {

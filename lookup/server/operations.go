@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/hitline/hitline/coordinator"
@@ -145,7 +146,7 @@ func encodeMasks(masks []api.GroupMask) (frame []byte) {
 
 func runStore(ctx context.Context, j *job) error {
 	err := j.service.Store(ctx, coordinator.GroupRank(j.q.GroupRank), j.hashes())
-	if err == nil {
+	if err == nil || errors.Is(err, api.ErrPartlyDone) {
 		j.recordKeys(coordinator.GroupRank(j.q.GroupRank), false)
 	}
 	return j.doneIf(err)
@@ -153,7 +154,7 @@ func runStore(ctx context.Context, j *job) error {
 
 func runEvict(ctx context.Context, j *job) error {
 	err := j.service.Evict(ctx, coordinator.GroupRank(j.q.GroupRank), j.hashes())
-	if err == nil {
+	if err == nil || errors.Is(err, api.ErrPartlyDone) {
 		j.recordKeys(coordinator.GroupRank(j.q.GroupRank), true)
 	}
 	return j.doneIf(err)

@@ -3,6 +3,8 @@ package server
 import (
 	"encoding/json"
 	"strconv"
+
+	"github.com/hitline/hitline/internal/printable"
 )
 
 // maxClientText is the length in bytes of the longest text of a client that is kept.
@@ -19,10 +21,12 @@ type clientInfo struct {
 
 // asker returns who asks by a connection of the client, "" if it has not said so.
 func (c *clientInfo) asker() string {
+	const most = 64 // bytes of each text
+	short := func(text string) string { return printable.Cut(text, most) }
 	if c.process != "" && c.instanceID != "" {
-		return c.instanceID + "/" + c.process
+		return short(c.instanceID) + "/" + short(c.process)
 	}
-	return c.process
+	return short(c.process)
 }
 
 // parseClient returns what the server keeps of the object client of a pool request, whose keys are free. Values of

@@ -34,7 +34,7 @@ func (ses *session) statFor(c *access.Credential, p *pool) api.Stat {
 	}
 	if t := st.PoolTokens; t != nil {
 		t.LostMost = nil
-		if !ses.isKnown() {
+		if !ses.isKnown(c) {
 			t.Askers, t.OtherAskers = nil, nil
 		}
 	}

@@ -2,6 +2,7 @@ package tokens
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,10 +17,13 @@ type Pool struct {
 	Keys func(tokens int64) int64
 	// Stores is set if the account sees what is stored: over the memory index.
 	Stores bool
-	// FullPlaces are the places that full-attention groups need, as bits; Places are those of each group. Places beyond 64
-	// are left out: they count as stored with the others.
-	FullPlaces uint64
-	Places     []uint64
+	// FullRanks are the ranks that full-attention groups need, as bits; Ranks are those of each group. A rank of each group has
+	// a bit. Those beyond 64 are left out: they count as stored with the others.
+	FullRanks uint64
+	Ranks     []uint64
+	// Strides are the hashes of a block of each group, and FullStride is the largest of full-attention groups, 1 without any.
+	Strides    []int
+	FullStride int
 }
 
 const (
@@ -29,7 +33,7 @@ const (
 	maxOpen = 10 * time.Minute
 	// maxOpenRequests bounds the open requests of a pool, each of which takes about requestBytes.
 	maxOpenRequests = 1 << 10
-	requestBytes    = 512
+	requestBytes    = 1 << 10
 	// savingTime is how long after a request was closed its engine may take to save what it has computed.
 	savingTime = 30 * time.Second
 	// markEvery is how often the blocks of a request are marked that asks the same again and again.
@@ -41,31 +45,32 @@ type Account struct {
 	pool    Pool
 	reserve func(bytes int) bool // memory for the table
 
-	mu      sync.Mutex
-	now     int64  // when the last event was; no two events are at the same time
-	numbers uint64 // of requests
-	open    openRequests
-	room    room // of open requests
-	table   *table
-	emptied int64 // when the store was last emptied, 0 for never
-	suspect int64 // when it may have been, as another process may answer
-	recall  recall
-	shares  shares
-	curve   curve
-	most    lostMost
-	keys    int64   // that lookups of whole prompts would have asked for, once
-	carry   float64 // blocks: see blocks
-	askers  askers
-	counts  Counts
-	closed  int64 // requests that are counted
-	adapted int64 // when table.adapt was last called
-	began   int64
+	mu       sync.Mutex
+	now      int64  // when the last event was; no two events are at the same time
+	numbers  uint64 // of requests
+	open     openRequests
+	reserved reservation // for open requests
+	table    *table
+	emptied  int64 // when the store was last emptied, 0 for never
+	suspect  int64 // when it may have been, as another process may answer
+	recall   recall
+	shares   shares
+	curve    curve
+	most     lostMost
+	keys     int64   // that lookups of whole prompts would have asked for, once
+	carry    float64 // blocks: see blocks
+	askers   askers
+	counts   Counts
+	closed   int64        // requests that are counted
+	lost     atomic.Int64 // asks that are not accounted for, since too many were on their way
+	adapted  int64        // when table.adapt was last called
 }
 
 // newAccount returns an account whose table takes at most maxBytes, as far as reserve allows.
 func newAccount(pool Pool, maxBytes int, now int64, reserve func(bytes int) bool) *Account {
-	return &Account{pool: pool, reserve: reserve, open: newOpenRequests(), room: room{reserve: reserve, each: requestBytes, max: maxOpenRequests},
-		table: newTable(maxBytes), askers: newAskers(reserve), now: now, began: now}
+	pool.FullStride = max(pool.FullStride, 1)
+	return &Account{pool: pool, reserve: reserve, open: newOpenRequests(), reserved: reservation{reserve: reserve, each: requestBytes, max: maxOpenRequests},
+		table: newTable(maxBytes), askers: newAskers(reserve), now: now}
 }
 
 // advance returns the time of the next event: at, unless that is not behind the event before.
@@ -87,6 +92,8 @@ func (a *Account) apply(r *Ask) {
 		a.removed(r)
 	case recordEmptied:
 		a.emptied = now
+	case recordSuspect:
+		a.suspect = now
 	default:
 		a.asked(r, now)
 	}
@@ -105,7 +112,7 @@ func (a *Account) asked(r *Ask, now int64) {
 		req = nil
 	}
 	if req == nil {
-		if oldest := a.open.oldest(); oldest != nil && !a.room.fits(a.open.len()+1) {
+		if oldest := a.open.oldest(); oldest != nil && !a.reserved.reserveFor(a.open.len()+1) {
 			a.closeRequest(oldest)
 		}
 		a.numbers++
@@ -163,7 +170,7 @@ func (a *Account) close() (bytes int) {
 	for req := a.open.oldest(); req != nil; req = a.open.oldest() {
 		a.closeRequest(req)
 	}
-	bytes = a.table.bytes() + a.room.bytes() + a.askers.firsts.room.bytes()
+	bytes = a.table.bytes() + a.reserved.bytes() + a.askers.firsts.reserved.bytes()
 	a.table = newTable(0)
 	return bytes
 }
@@ -180,7 +187,7 @@ func (a *Account) count(req *request) {
 		a.counts[p] += n
 	}
 	a.askers.add(req.key.asker, &c, a.now)
-	if req.last.answered {
+	if req.last.answered && req.measured {
 		a.curve.count(&s, a.pool.HashBlock)
 	}
 	a.closed++

@@ -20,8 +20,8 @@ type bench struct {
 }
 
 func newBench(t testing.TB, stores bool, maxBytes int) *bench {
-	b := &bench{t: t, recorder: new(Accounts).NewRecorder(), now: 1}
-	pool := Pool{HashBlock: 4, SchedulerBlock: 4, Stores: stores, FullPlaces: 1, Places: []uint64{1},
+	b := &bench{t: t, recorder: NewAccounts(Config{Now: func() int64 { return 1 }}).NewRecorder(), now: 1}
+	pool := Pool{HashBlock: 4, SchedulerBlock: 4, Stores: stores, FullRanks: 1, Ranks: []uint64{1}, Strides: []int{1}, FullStride: 1,
 		Keys: func(int64) int64 { return 0 }, Reachable: func(p Prompt, blocks int) int64 { return min(int64(blocks)*4, p.NumTokens-p.NumTokens%4) }}
 	b.account = newAccount(pool, maxBytes, b.now, func(int) bool { return true })
 	return b
@@ -152,7 +152,7 @@ func TestEmptiedOnce(t *testing.T) {
 	b.store(ids)
 	b.pass(time.Minute)
 	b.took()
-	b.recorder.Record(b.account.NewEmptied(), b.now)
+	b.recorder.Record(b.account.NewEmptied(true), b.now)
 	b.recorder.accounts.Flush()
 	b.ask("a", ids, 0)
 	b.store(ids)

@@ -112,7 +112,20 @@ func (s *Accounts) free(bytes int) {
 func (s *Accounts) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lookAtEpoch(s.cfg.Now())
 	s.drain()
+}
+
+// lookAtEpoch tells the accounts that another process of the store may answer since it was last called. mu is held.
+func (s *Accounts) lookAtEpoch(now int64) {
+	epoch := s.cfg.Epoch()
+	if epoch == s.epoch {
+		return
+	}
+	s.epoch = epoch
+	for a := range s.accounts {
+		a.suspectEmptied(now)
+	}
 }
 
 // drain accounts for what was recorded, and reports whether there was something. mu is held.
@@ -158,14 +171,27 @@ func (s *Accounts) Run(ctx context.Context) {
 			timer.Reset(drainEvery)
 		case quiet < int(closeEvery/drainEvery):
 			timer.Reset(drainEvery)
+		case s.sleep():
+			timer.Reset(drainEvery)
 		case open:
-			s.idle.Store(true)
 			timer.Reset(closeEvery)
 		default:
-			s.idle.Store(true)
 			timer.Stop()
 		}
 	}
+}
+
+// sleep has recorders wake Run. It returns true if one has recorded something before it could know that.
+func (s *Accounts) sleep() (some bool) {
+	s.idle.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.recorders {
+		r.mu.Lock()
+		some = some || r.bytes > 0
+		r.mu.Unlock()
+	}
+	return some
 }
 
 // tick drains and closes requests that are due. It reports whether something was recorded, and whether requests are open.
@@ -174,12 +200,7 @@ func (s *Accounts) tick() (some, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
-	if epoch := s.cfg.Epoch(); epoch != s.epoch {
-		s.epoch = epoch
-		for a := range s.accounts {
-			a.suspectEmptied(now)
-		}
-	}
+	s.lookAtEpoch(now)
 	some = s.drain()
 	for a := range s.accounts {
 		open = a.tick(now) || open
@@ -205,14 +226,4 @@ func (s *Accounts) recorded(before, after int) {
 		default:
 		}
 	}
-}
-
-// Lost returns how many asks were not accounted for, since too many were on their way.
-func (s *Accounts) Lost() (n int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.recorders {
-		n += r.lost.Load()
-	}
-	return n
 }

@@ -27,11 +27,12 @@ type Ask struct {
 	account *Account
 	asker   string
 	kind    recordKind
-	place   int   // of recordStored and recordRemoved
+	rank    int   // of recordStored and recordRemoved
 	at      int64 // when the ask ended, in monotime
 
-	added   int // hashes
-	sampled int // hashes that are sampled: those of whole blocks of the prompt
+	added   int  // hashes
+	all     bool // hashes are sampled
+	sampled int  // hashes that are sampled: those of whole blocks of the prompt
 	first   uint64
 	last    uint64
 	step    int    // of blocks between head and tail every so many-th is looked at, counted from token 0
@@ -78,7 +79,7 @@ func (a *Ask) AddHashes(hashes []byte, hashLen int) {
 	}
 	first, end := a.firstBlock(), a.added+n
 	for i := a.added; i < min(end, a.sampled); i++ {
-		if a.sampled > maxSamples && i >= headSamples && i < a.sampled-tailSamples {
+		if !a.all && a.sampled > maxSamples && i >= headSamples && i < a.sampled-tailSamples {
 			to := min(end, a.sampled-tailSamples)
 			a.addMiddle(hashes[(i-a.added)*hashLen:(to-a.added)*hashLen], hashLen, first+i)
 			i = to - 1

@@ -36,7 +36,7 @@ type asker struct {
 }
 
 func newAskers(reserve func(bytes int) bool) askers {
-	firsts := firstBlocks{byFingerprint: map[uint64]*list.Element{}, order: list.New(), room: room{reserve: reserve, each: firstBlockBytes, max: maxFirstBlocks}}
+	firsts := firstBlocks{byFingerprint: map[uint64]*list.Element{}, order: list.New(), reserved: reservation{reserve: reserve, each: firstBlockBytes, max: maxFirstBlocks}}
 	return askers{byName: map[string]*asker{}, firsts: firsts}
 }
 
@@ -113,7 +113,7 @@ func (s *askers) sharedFirstBlocks(a *asker, now int64) (share float64, ok bool)
 type firstBlocks struct {
 	byFingerprint map[uint64]*list.Element // of *firstBlock
 	order         *list.List               // the latest first
-	room          room
+	reserved      reservation
 }
 
 type firstBlock struct {
@@ -130,7 +130,7 @@ func (f *firstBlocks) ask(fingerprint uint64, asker string) (shared bool) {
 		b.shared = b.shared || b.asker != asker
 		return b.shared
 	}
-	if f.order.Len() > 0 && !f.room.fits(f.order.Len()+1) {
+	if f.order.Len() > 0 && !f.reserved.reserveFor(f.order.Len()+1) {
 		oldest := f.order.Remove(f.order.Back()).(*firstBlock)
 		delete(f.byFingerprint, oldest.fingerprint)
 	}

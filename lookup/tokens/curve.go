@@ -17,7 +17,6 @@ type curve struct {
 	distances [curveSteps]float64 // blocks, by the step of their distance
 	sampled   float64             // blocks that the sample stands for, those asked for the first time included
 	asked     float64             // blocks that were asked for: before what the rules can reach, and new ones
-	found     float64             // of these in the pool
 	decayed   int64
 }
 
@@ -29,7 +28,7 @@ const (
 	dayTime = 24 * time.Hour
 )
 
-// decay lets what was counted fall to half in a day.
+// decayFactor returns by what counters are multiplied that fall to half in a day, and false if too little time has passed.
 func decayFactor(now int64, since *int64) (factor float64, due bool) {
 	if *since == 0 {
 		*since = now
@@ -52,7 +51,6 @@ func (c *curve) decay(now int64) {
 	}
 	c.sampled *= factor
 	c.asked *= factor
-	c.found *= factor
 }
 
 // distanceStep returns the step of a distance. Step 0 is that of distances below 2.
@@ -86,10 +84,9 @@ func (a *Account) measure(req *request, r *Ask, samples []sample, now int64) {
 	}
 }
 
-// count counts the blocks of a request that were asked for, and those that were found.
+// count counts the blocks of a request that were asked for.
 func (c *curve) count(s *split, hashBlock int64) {
 	c.asked += float64(s.pool+s.lost+s.new) / float64(hashBlock)
-	c.found += float64(s.pool) / float64(hashBlock)
 }
 
 // curveFrom and curveTo are the sizes of which a curve tells, in powers of two blocks.

@@ -20,6 +20,7 @@ func (s *Accounts) Explain(r *Ask) api.LostTokens {
 		}
 		return time.Now().Add(time.Duration(mono - now)).UTC().Truncate(time.Second)
 	}
+	r.sampled = min(r.sampled, r.added) // a server copies no more than can change the answer
 	req := &request{last: lastOf(r)}
 	req.known = a.knownBlocks(r, a.trackedSamples(r))
 	carry := a.carry

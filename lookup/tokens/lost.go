@@ -3,7 +3,7 @@ package tokens
 // lostPlace returns the place of the block that ends the hit of a request's ask, whose blocks were marked. If that block has
 // no entry, the next known block behind it that has one speaks for it. It returns NumPlaces if there is none.
 func (a *Account) lostPlace(req *request, r *Ask, now int64) Place {
-	place, _ := a.speak(r, req.known.atLeast, func(e *entry, group int) Place {
+	place, _ := a.firstPlace(r, req.known.atLeast, func(e *entry, group int) Place {
 		if e.missedBy == req.number {
 			return a.placeOfFirstMiss(e, e.flags&emptiedFlag != 0, group)
 		}
@@ -14,7 +14,7 @@ func (a *Account) lostPlace(req *request, r *Ask, now int64) Place {
 
 // placeNow returns what lostPlace would return for a new request, and the entry that says it, if there is one.
 func (a *Account) placeNow(req *request, r *Ask, now int64) (Place, *entry) {
-	place, e := a.speak(r, req.known.atLeast, func(e *entry, group int) Place {
+	place, e := a.firstPlace(r, req.known.atLeast, func(e *entry, group int) Place {
 		if emptied := a.isEmptied(e); emptied || e.missedBy == 0 {
 			return a.placeOfFirstMiss(e, emptied, group)
 		}
@@ -26,15 +26,15 @@ func (a *Account) placeNow(req *request, r *Ask, now int64) (Place, *entry) {
 	return place, e
 }
 
-// speak returns the first place that placeOf tells of the samples from the block that ends the hit to the last known one.
-// group is the one that lacks the block, negative for one of full attention.
-func (a *Account) speak(r *Ask, known int, placeOf func(e *entry, group int) Place) (Place, *entry) {
-	end, group := r.end(), -1
+// firstPlace returns the first place that placeOf tells of the samples from the block that ends the hit to the last known one.
+// group is the one that lacks the block, negative for one of full attention. Blocks are stored by the last hash of each.
+func (a *Account) firstPlace(r *Ask, known int, placeOf func(e *entry, group int) Place) (Place, *entry) {
+	end, group, stride := r.end(), -1, a.pool.FullStride
 	if r.EndBlock >= 0 {
-		group = r.EndGroup
+		group, stride = r.EndGroup, a.pool.Strides[r.EndGroup]
 	}
 	for _, s := range r.samples {
-		if s.block < end || s.block >= known {
+		if s.block < end || s.block >= known || (s.block+1)%stride != 0 {
 			continue
 		}
 		if e := a.table.get(s.fingerprint); e != nil {
@@ -75,7 +75,7 @@ func (a *Account) placeOfFirstMiss(e *entry, emptied bool, group int) Place {
 		return Emptied
 	case e.whole == 0:
 		return NumPlaces
-	case e.flags&storedFlag != 0 && group >= 0 && e.stored&a.pool.Places[group] != a.pool.Places[group]:
+	case e.flags&storedFlag != 0 && group >= 0 && e.stored&a.pool.Ranks[group] != a.pool.Ranks[group]:
 		return Partial // this group has never had it
 	}
 	return Evicted

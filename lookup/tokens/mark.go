@@ -8,6 +8,7 @@ func (a *Account) mark(req *request, r *Ask, now int64) {
 		req.known = a.knownBlocks(r, samples)
 		if r.Answered {
 			a.measure(req, r, samples, now)
+			req.measured = true
 		}
 	}
 	req.marked = now
@@ -59,7 +60,7 @@ func (a *Account) markBlock(e *entry, req *request, r *Ask, block int, now int64
 	e.asked = now
 }
 
-// stored marks blocks that a place of the memory index has stored. Blocks that nobody asked for are not remembered.
+// stored marks blocks that a rank of the memory index has stored. Blocks that nobody asked for are not remembered.
 func (a *Account) stored(r *Ask, now int64) {
 	for _, s := range a.trackedSamples(r) {
 		e := a.table.get(s.fingerprint)
@@ -69,7 +70,7 @@ func (a *Account) stored(r *Ask, now int64) {
 		if e.flags&staleFlag != 0 {
 			e.stored, e.flags = 0, e.flags&^staleFlag
 		}
-		e.stored |= PlaceBit(r.place)
+		e.stored |= RankBit(r.rank)
 		if a.pool.isWhole(e.stored) {
 			e.whole, e.missedBy, e.flags = now, 0, storedFlag
 		}
@@ -81,27 +82,27 @@ func (a *Account) removed(r *Ask) {
 	for _, s := range a.trackedSamples(r) {
 		if e := a.table.get(s.fingerprint); e != nil {
 			e.flags |= removedFlag
-			e.stored &^= PlaceBit(r.place)
+			e.stored &^= RankBit(r.rank)
 		}
 	}
 }
 
-// PlaceBit returns the bit of a place, 0 for one that has none.
-func PlaceBit(place int) uint64 {
-	if place >= 64 {
+// RankBit returns the bit of a rank, 0 for one that has none.
+func RankBit(rank int) uint64 {
+	if rank >= 64 {
 		return 0
 	}
-	return 1 << place
+	return 1 << rank
 }
 
-// isWhole reports whether a block is whole that is stored at some places: all full-attention groups have it, or, without
+// isWhole reports whether a block is whole that is stored on some ranks: all full-attention groups have it, or, without
 // such groups, any group has it on all of its ranks.
 func (p *Pool) isWhole(stored uint64) bool {
-	if p.FullPlaces != 0 {
-		return stored&p.FullPlaces == p.FullPlaces
+	if p.FullRanks != 0 {
+		return stored&p.FullRanks == p.FullRanks
 	}
-	for _, places := range p.Places {
-		if stored&places == places {
+	for _, ranks := range p.Ranks {
+		if stored&ranks == ranks {
 			return true
 		}
 	}

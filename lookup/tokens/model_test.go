@@ -203,14 +203,14 @@ func TestAgainstTheModel(t *testing.T) {
 	const block, scheduler = 4, 8
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		pool := Pool{HashBlock: block, SchedulerBlock: scheduler, Stores: seed%2 == 0, FullPlaces: 1 << (seed % 3) * 3 >> 1, Places: []uint64{1 << (seed % 3) * 3 >> 1},
+		pool := Pool{HashBlock: block, SchedulerBlock: scheduler, Stores: seed%2 == 0, FullRanks: 1 << (seed % 3) * 3 >> 1, Ranks: []uint64{1 << (seed % 3) * 3 >> 1},
 			Keys: func(int64) int64 { return 0 }, Reachable: func(p Prompt, blocks int) int64 {
 				n := min(p.NumTokens-1, int64(blocks)*block)
 				return max(0, n-n%scheduler)
 			}}
 		m := &model{pool: pool, blocks: map[uint64]*modelBlock{}}
 		a := newAccount(pool, 4<<20, 1, func(int) bool { return true })
-		rec := new(Accounts).NewRecorder()
+		rec := NewAccounts(Config{Now: func() int64 { return 1 }}).NewRecorder()
 		stored := map[uint64]bool{} // what the store has
 		now := int64(0)
 		chain := func(n int) []uint64 { // prompts are paths of a small tree
@@ -228,7 +228,7 @@ func TestAgainstTheModel(t *testing.T) {
 				clear(stored)
 				m.closeDue(now)
 				m.emptied = append(m.emptied, now)
-				rec.Record(a.NewEmptied(), now)
+				rec.Record(a.NewEmptied(true), now)
 				rec.accounts.Flush()
 			case op == 1:
 				id := ids[len(ids)-1]
@@ -273,7 +273,7 @@ func TestAgainstTheModel(t *testing.T) {
 								}
 							}
 							for place := range 3 {
-								if pool.FullPlaces>>place&1 == 1 {
+								if pool.FullRanks>>place&1 == 1 {
 									r := a.NewChange(place, len(ids), false)
 									r.AddHashes(hashesOf(ids), 32)
 									rec.Record(r, now)

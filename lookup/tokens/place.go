@@ -79,13 +79,3 @@ func (c *Counts) Total() (n int64) {
 	}
 	return n
 }
-
-// HitShare returns the share of InPool in what a pool can be asked for: all but Engine and Rules. It is 0 if nothing was
-// asked for.
-func (c *Counts) HitShare() float64 {
-	asked := c.Total() - c[Engine] - c[Rules]
-	if asked == 0 {
-		return 0
-	}
-	return float64(c[InPool]) / float64(asked)
-}

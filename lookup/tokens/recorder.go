@@ -2,7 +2,6 @@ package tokens
 
 import (
 	"sync"
-	"sync/atomic"
 )
 
 // Recorder hands asks from one event loop to the goroutine that accounts for them. It waits for nobody but for the moment in
@@ -12,8 +11,7 @@ type Recorder struct {
 
 	mu       sync.Mutex
 	recorded []*Ask
-	bytes    int          // of these
-	lost     atomic.Int64 // asks that came while maxRecorded bytes were on their way
+	bytes    int // of these
 }
 
 // maxRecorded is how many bytes of asks of one event loop are on their way at a time. From wakeRecorded on Run is woken.
@@ -21,6 +19,9 @@ const (
 	maxRecorded  = 1 << 20
 	wakeRecorded = maxRecorded / 4
 )
+
+// maxChanged is how many blocks a change has at most that is recorded whole: an engine saves a prompt at a time.
+const maxChanged = 1 << 14
 
 // spare has asks that are used again.
 var spare = sync.Pool{New: func() any { return new(Ask) }}
@@ -30,9 +31,10 @@ type recordKind uint8
 
 const (
 	recordAsk     recordKind = iota // a lookup has ended
-	recordStored                    // blocks were stored at a place of the memory index
+	recordStored                    // blocks were stored on a rank of the memory index
 	recordRemoved                   // blocks were evicted by request
 	recordEmptied                   // the pool was reset
+	recordSuspect                   // it may have been
 )
 
 // NewAsk returns an ask of a lookup, nil if there is no account.
@@ -46,9 +48,8 @@ func (a *Account) NewAsk(asker string, p Prompt) *Ask {
 	return r
 }
 
-// NewChange returns a record of a store or, with removed, an evict of n blocks at a place of the memory index, nil if there is
-// no account.
-func (a *Account) NewChange(place, n int, removed bool) *Ask {
+// NewChange returns a record of a store or, with removed, an evict of n blocks of a rank, nil if there is no account.
+func (a *Account) NewChange(rank, n int, removed bool) *Ask {
 	if a == nil {
 		return nil
 	}
@@ -56,18 +57,23 @@ func (a *Account) NewChange(place, n int, removed bool) *Ask {
 	if r.kind = recordStored; removed {
 		r.kind = recordRemoved
 	}
-	r.place = place
+	r.rank = rank
 	r.begin(n)
+	if n <= maxChanged { // of what is not sampled would be said that it was never saved
+		r.all = true
+	}
 	return r
 }
 
-// NewEmptied returns a record that the pool was reset, nil if there is no account.
-func (a *Account) NewEmptied() *Ask {
+// NewEmptied returns a record that the pool was reset, or, unless that is sure, may have been. It is nil if there is no account.
+func (a *Account) NewEmptied(sure bool) *Ask {
 	if a == nil {
 		return nil
 	}
 	r := newAsk(a)
-	r.kind = recordEmptied
+	if r.kind = recordEmptied; !sure {
+		r.kind = recordSuspect
+	}
 	return r
 }
 
@@ -97,7 +103,7 @@ func (r *Recorder) Record(a *Ask, at int64) {
 	}
 	r.mu.Unlock()
 	if !fits {
-		r.lost.Add(1)
+		a.account.lost.Add(1)
 		a.Drop()
 	}
 	r.accounts.recorded(before, before+n)
@@ -105,7 +111,7 @@ func (r *Recorder) Record(a *Ask, at int64) {
 
 // Drop gives back an ask that counts nowhere. nil is allowed.
 func (a *Ask) Drop() {
-	if a != nil {
+	if a != nil && cap(a.samples) <= maxSamples { // others are rare
 		spare.Put(a)
 	}
 }

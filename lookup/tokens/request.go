@@ -10,7 +10,8 @@ type request struct {
 	asked  int64 // when it was last asked
 	marked int64 // when its blocks were last marked, 0 for never
 
-	known known // at its first ask that was read
+	known    known // at its first ask that was read
+	measured bool  // its blocks are in the curve
 
 	last    last // ask
 	element *list.Element

@@ -15,7 +15,6 @@ func (s *Accounts) Status(a *Account) *api.PoolTokens {
 	}
 	s.Flush()
 	status := a.status(s.cfg.Now())
-	status.NotCounted = s.Lost()
 	return status
 }
 
@@ -35,8 +34,11 @@ func (a *Account) status(now int64) *api.PoolTokens {
 		return time.Now().Add(time.Duration(mono - now)).UTC().Truncate(time.Second)
 	}
 	status := &api.PoolTokens{
-		Tokens: a.counts.Map(), Prompts: a.closed, Open: a.open.len(), Share: share(a.table.judged), Keys: a.keys,
+		Tokens: a.counts.Map(), Prompts: a.closed, Open: a.open.len(), Keys: a.keys, NotCounted: a.lost.Load(),
 		RetentionSeconds: time.Duration(a.recall.remembers()).Seconds(), Curve: []api.SizedPool{},
+	}
+	if a.table.limit > 0 {
+		status.Share = share(a.table.judged)
 	}
 	if oldest := a.table.oldest(); oldest != nil {
 		status.RemembersSince = at(oldest.asked)

@@ -123,7 +123,7 @@ func TestTrace(t *testing.T) {
 		shares := map[int]float64{}
 		for _, size := range sizes {
 			_, want := exactCounts(requests, size*split)
-			shares[size] = want.HitShare()
+			shares[size] = float64(want[InPool]) / float64(want.Total())
 		}
 		cases := []traceCase{{500, 64 << 20, 0}, {2_000, 64 << 20, 0}, {8_000, 64 << 20, 0}, {2_000, 1 << 20, 1.5}, {8_000, 1 << 20, 1.5}}
 		if split > 1 { // prompts have more blocks than are sampled
@@ -187,7 +187,7 @@ func accountOf(requests [][]uint64, size, split, maxBytes int) (*Account, Counts
 	a := newAccount(Pool{HashBlock: block, SchedulerBlock: block, Keys: func(int64) int64 { return 0 }, Reachable: func(p Prompt, blocks int) int64 {
 		return min(int64(blocks)*block, p.NumTokens-p.NumTokens%block)
 	}}, maxBytes, 1, func(int) bool { return true })
-	recorder := new(Accounts).NewRecorder()
+	recorder := NewAccounts(Config{Now: func() int64 { return 1 }}).NewRecorder()
 	found, want := exactCounts(requests, size)
 	for i, ids := range requests {
 		r := a.NewAsk("a", Prompt{NumTokens: int64(len(ids)) * block, NumHashes: len(ids)})

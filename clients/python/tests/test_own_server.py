@@ -399,7 +399,9 @@ class Programs(OwnServers):
 
     def test_whom_the_engine_asks(self) -> None:
         """A socket of this user's process, in a folder of this user alone."""
-        settings = vllm_plugin.Settings("auto", self.program("sys.stdin.read()"), 20.0, "0.28.0", "miss", "")
+        started = self.folder / "started"
+        program = self.program(f"open({str(started)!r}, 'w').close(); sys.stdin.read()")
+        settings = vllm_plugin.Settings("auto", program, 20.0, "0.28.0", "miss", "")
         with mock.patch.object(vllm_plugin.logger, "disabled", True), no_thread_left(self):
             client = vllm_plugin._replacement(settings)(object())
             self.addCleanup(client.close)
@@ -407,6 +409,7 @@ class Programs(OwnServers):
             server = client.own_server
             assert server is not None
             folder = Path(server._folder)
+            eventually(started.exists, False)  # the folder is not touched any more
 
             def lookup() -> Any:
                 client._retry.drop()

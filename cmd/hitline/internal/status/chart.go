@@ -82,8 +82,10 @@ func curve(p Pool) template.HTML {
 
 // size returns how many blocks the pool has room for, 0 if that is not known.
 func (p *Pool) size() int64 {
-	if p.Stat.Evicted > 0 { // a memory index that is full
-		return p.Stat.Entries
+	s := &p.Stat
+	isFull := s.MaxEntries > 0 && s.Entries >= s.MaxEntries/100*95 || s.MaxBytes > 0 && s.Bytes >= s.MaxBytes/100*95
+	if s.Evicted > 0 && isFull { // a memory index
+		return s.Entries
 	}
 	return 0
 }

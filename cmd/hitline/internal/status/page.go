@@ -28,7 +28,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"poolName": poolName, "bar": bar, "curve": curve, "trouble": trouble, "utc": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"hitShare": func(of map[string]int64) string { return formatShare(shareOf(of)) },
 	"duration": func(seconds float64) string { return formatDuration(time.Duration(seconds * float64(time.Second))) },
-	"isAlone":  func(shared *float64) bool { return shared != nil && *shared < 0.05 },
+	"isAlone":  func(shared *float64) bool { return shared != nil && *shared < aloneShare },
 }).Parse(pageText))
 
 // contentPolicy allows the page its own style and script, and nothing from elsewhere.
@@ -97,7 +97,7 @@ type pageData struct {
 	Askers       []pageAsker
 	IsOneAlone   bool // an asker has first blocks that nobody shares
 	LostMost     []pageLost
-	WholePrompts bool // more than half of the tokens are asked for from token 0 on
+	WholePrompts bool // hardly any tokens lie before the start of a lookup
 }
 
 // barRow is a window with its rate.
@@ -144,7 +144,7 @@ func newPageData(st Status) *pageData {
 		}
 		for _, a := range t.Askers {
 			p.Askers = append(p.Askers, pageAsker{st.Pools[i].Name, a})
-			p.IsOneAlone = p.IsOneAlone || a.FirstBlockShared != nil && *a.FirstBlockShared < 0.05
+			p.IsOneAlone = p.IsOneAlone || a.FirstBlockShared != nil && *a.FirstBlockShared < aloneShare
 		}
 		for _, r := range t.LostMost {
 			p.LostMost = append(p.LostMost, pageLost{st.Pools[i].Name, r})
@@ -176,6 +176,9 @@ func (p *pageData) KeysOfPrompts() (n int64) {
 	}
 	return n
 }
+
+// aloneShare is the share of shared first blocks below which an asker seems to hash otherwise than the others.
+const aloneShare = 0.05
 
 // maxLostListed is how many of the requests that lost most are listed.
 const maxLostListed = 20

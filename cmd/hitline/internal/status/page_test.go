@@ -22,7 +22,7 @@ func someStatus() Status {
 	rate := Rate{Seconds: 300, Tokens: counted, Prompts: 5, Lookups: 1500, HitShare: &share}
 	rates := Rates{"5m": rate, "1h": rate, "24h": rate}
 	p50, p99, alone := 20e-6, 0.0021, 0.01
-	stat := api.Stat{Version: "v1", StartTime: time.Now().Add(-3 * time.Hour), Lookups: 1500, Evicted: 9, Entries: 4096, PoolTokens: &api.PoolTokens{
+	stat := api.Stat{Version: "v1", StartTime: time.Now().Add(-3 * time.Hour), Lookups: 1500, Evicted: 9, Entries: 4096, MaxEntries: 4096, PoolTokens: &api.PoolTokens{
 		Tokens: counted, Prompts: 5, RetentionSeconds: 90,
 		Curve:    []api.SizedPool{{Blocks: 1024, HitShare: .2}, {Blocks: 4096, HitShare: .6}, {Blocks: 8192, HitShare: .75}},
 		Askers:   []api.Asker{{Name: "engine-1", Prompts: 5, Tokens: counted, FirstBlockShared: &alone, LastSeen: time.Now()}},

@@ -32,6 +32,11 @@ func Text(st Status) string {
 		formatSeconds(st.Latency.P50), formatSeconds(st.Latency.P99), formatSince(st.Stat.StartTime))
 	if r := st.Router; r != nil {
 		line("%d of %d sources followed", r.LiveSources, r.TotalSources)
+		for _, s := range r.Sources {
+			if why := trouble(s); why != "" {
+				line("  %s rank %d: %s", printable.Text(s.Engine), s.Rank, printable.Text(why))
+			}
+		}
 	}
 	if s := st.Store; s != nil && (s.State != "closed" || s.Error != "") {
 		line("store: breaker %s %s", s.State, printable.Text(s.Error))
@@ -69,12 +74,41 @@ func Text(st Status) string {
 		pools.Row(poolName(of.Name), of.Model, formatCount(of.Stat.Lookups), share, prompts, remembers)
 	}
 	line("%s", pools.String())
+	p.addAskers(&b)
+	p.addLostMost(&b)
 	for i := range st.Pools {
 		if of := &st.Pools[i]; of.HasCurve() {
 			line("%s: %s", printable.Text(poolName(of.Name)), of.Advice())
 		}
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// Rows that fit a terminal.
+const maxAskerRows, maxLostRows = 8, 5
+
+func (p *pageData) addAskers(b *strings.Builder) {
+	if len(p.Askers) == 0 {
+		return
+	}
+	var table cli.Table
+	table.Row("asker", "pool", "prompts", "hit share", "first blocks others asked for")
+	for _, a := range p.Askers[:min(len(p.Askers), maxAskerRows)] {
+		table.Row(a.Asker.Name, poolName(a.Pool), formatCount(a.Prompts), formatShare(shareOf(a.Tokens)), formatShare(a.FirstBlockShared))
+	}
+	fmt.Fprintf(b, "\n%s\n", table.String())
+}
+
+func (p *pageData) addLostMost(b *strings.Builder) {
+	if len(p.LostMost) == 0 {
+		return
+	}
+	var table cli.Table
+	table.Row("lost most", "pool", "asker", "place", "from block", "asked")
+	for _, r := range p.LostMost[:min(len(p.LostMost), maxLostRows)] {
+		table.Row(formatCount(r.Tokens), poolName(r.Pool), r.Asker, r.Place, r.Block, formatSince(r.At)+" ago")
+	}
+	fmt.Fprintf(b, "\n%s\n", table.String())
 }
 
 func partText(part string) string {
