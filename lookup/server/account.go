@@ -57,7 +57,7 @@ func (a *accounting) openAccount(service *lookup.Service) *tokens.Account {
 	scratch := sync.Pool{New: func() any { return new(coordinator.Scratch) }}
 	pool := tokens.Pool{
 		FullStride: 1,
-		HashBlock: int64(config.HashBlockSize), SchedulerBlock: int64(config.SchedulerBlockSize),
+		HashBlock:  int64(config.HashBlockSize), SchedulerBlock: int64(config.SchedulerBlockSize),
 		Stores: service.Backend() == nil, Keys: coord.KeysBefore,
 		Reachable: func(p tokens.Prompt, blocks int) int64 {
 			s := scratch.Get().(*coordinator.Scratch)

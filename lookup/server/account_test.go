@@ -156,6 +156,8 @@ func TestNoAnswer(t *testing.T) {
 		lookuptest.Eventually(t, "it waits for the store", func() bool { return server.Stat().InFlight == 1 })
 		p.Send(t, lookupOf("b", others))
 		p.Expect(t, "b 00")
+		p.Send(t, netproto.AppendLookupFrom(nil, idEnvelope("c"), netproto.TagLookupFrom, 16, 1<<20, 32, 0)) // it counts nowhere
+		p.Expect(t, "c 00")
 		close(g.Open)
 		p.Expect(t, "a "+hitText(8))
 		require.Equal(t, map[string]int64{"pool": 128, "no_answer": 64}, tokensAfter(t, server))

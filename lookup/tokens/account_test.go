@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -161,6 +162,36 @@ func TestEmptiedOnce(t *testing.T) {
 	b.ask("a", ids, 0)
 	b.pass(time.Minute)
 	assert.Equal(t, map[string]int64{"evicted": 40}, b.took())
+}
+
+// A block that two hashes stand for is stored by the second.
+func TestBlocksOfTwoHashes(t *testing.T) {
+	b := newBench(t, true, 1<<20)
+	b.account.pool.FullStride = 2
+	ids := chain(10)
+	b.ask("a", ids, 0)
+	b.pass(time.Minute)
+	b.store([]uint64{2, 4, 6, 8, 10})
+	b.pass(time.Hour)
+	b.took()
+	b.ask("b", ids, 4)
+	b.pass(time.Minute)
+	assert.Equal(t, map[string]int64{"pool": 16, "evicted": 24}, b.took())
+}
+
+// A store of many blocks is remembered whole.
+func TestStoreOfManyBlocks(t *testing.T) {
+	b := newBench(t, true, 1<<20)
+	ids := chain(2000)
+	for at := 0; at < 2000; at += 200 {
+		b.ask(fmt.Sprint(at), ids[:at+200], 0)
+		b.pass(time.Minute)
+	}
+	b.store(ids)
+	b.took()
+	b.ask("b", ids[:1000], 0)
+	b.pass(time.Minute)
+	assert.Equal(t, map[string]int64{"evicted": 4000}, b.took())
 }
 
 // Without a table the known blocks are unknown, and the sums are right.
