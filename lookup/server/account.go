@@ -253,7 +253,7 @@ const missing = "missing"
 // told neither the place of lost tokens nor exact times.
 func (j *job) explainTokens(e *api.Explanation) *api.LostTokens {
 	hashes := j.hashes()
-	a := j.pool.account.NewAsk("", tokens.Prompt{NumTokens: j.numTokens, Start: j.start, NumHashes: int(j.q.NumHashes)})
+	a := j.pool.account.NewAsk("", tokens.Prompt{NumTokens: j.numTokens, Start: j.start, NumHashes: j.q.NumHashes})
 	if a == nil {
 		return nil
 	}
