@@ -12,7 +12,7 @@ from typing import Any
 from hitline import Client, HoldersClient, Instance, PrefixScorer, RefusedError
 
 # Of the document that stat returns as the server sends it.
-STAT = ("version", "instance", "pool", "lookups", "stored", "closed", "requests")
+STAT = ("version", "instance", "pool", "lookups", "tokens", "closed", "requests")
 
 
 def show(name: str, value: Any) -> None:
