@@ -179,7 +179,7 @@ func TestUnreadAfterFIN(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
 	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
 	store.Holding(g, "exists", "")
-	cfg := lookup.RemoteConfig{Timeout: 500 * time.Millisecond, WriteTimeout: 500 * time.Millisecond}
+	cfg := lookup.RemoteConfig{Timeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
 	server := startServer(t, lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: cfg}, Limits{MaxUnsent: 64 << 20, MaxMemory: 1 << 30})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	p.Send(t, lookupOf("", keys), bytes.Repeat(ping(netproto.MaxPing), 200)) // more than the kernel keeps

@@ -229,6 +229,9 @@ func TestFirstBlocks(t *testing.T) {
 // Forty-eight hours at a thousand new blocks a second: the table stays bounded, and the errors of the last hour are those of
 // the first.
 func TestTwoDays(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes some seconds")
+	}
 	hours := 2
 	if text := os.Getenv("HITLINE_TEST_HOURS"); text != "" {
 		var err error

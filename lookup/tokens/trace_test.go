@@ -118,7 +118,11 @@ func hashesOf(ids []uint64) []byte {
 // shares of pools of other sizes beside those of these pools.
 func TestTrace(t *testing.T) {
 	sizes := []int{500, 2_000, 8_000, 32_000}
-	for _, split := range []int{1, 8} {
+	splits := []int{1, 8}
+	if testing.Short() {
+		splits = splits[:1]
+	}
+	for _, split := range splits {
 		requests := loadTrace(t, split)
 		shares := map[int]float64{}
 		for _, size := range sizes {

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"html/template"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -246,8 +247,8 @@ func formatPerSecond(n int64, seconds float64) string {
 		return "–"
 	}
 	rate := float64(n) / seconds
-	if rate == 0 || rate >= 100 {
-		return formatCount(int64(rate))
+	if rate == 0 || rate >= 10 {
+		return formatCount(int64(math.Round(rate)))
 	}
 	return strconv.FormatFloat(rate, 'g', 2, 64)
 }
