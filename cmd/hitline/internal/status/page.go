@@ -115,6 +115,7 @@ type loss struct {
 	PerSecond string
 	Share     string
 	IsLost    bool // something was
+	IsMuch    bool // more than a twentieth
 }
 
 type pageAsker struct {
@@ -199,7 +200,7 @@ func (p *pageData) addLosses() {
 			continue
 		}
 		n := rate.Tokens[place.String()]
-		row := loss{Place: place, Where: whereTexts[place], PerSecond: formatPerSecond(n, rate.Seconds), Share: "–", IsLost: n > 0}
+		row := loss{Place: place, Where: whereTexts[place], PerSecond: formatPerSecond(n, rate.Seconds), Share: "–", IsLost: n > 0, IsMuch: 20*n > all}
 		if all > 0 {
 			share := float64(n) / float64(all)
 			row.Share = formatShare(&share)

@@ -92,7 +92,7 @@ func (p *pageData) addAskers(b *strings.Builder) {
 		return
 	}
 	var table cli.Table
-	table.Row("asker", "pool", "prompts", "hit share", "first blocks others asked for")
+	table.Row("asker", "pool", "prompts", "hit share", "first blocks shared")
 	for _, a := range p.Askers[:min(len(p.Askers), maxAskerRows)] {
 		table.Row(a.Asker.Name, poolName(a.Pool), formatCount(a.Prompts), formatShare(shareOf(a.Tokens)), formatShare(a.FirstBlockShared))
 	}
