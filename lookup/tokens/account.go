@@ -79,8 +79,8 @@ func (a *Account) advance(at int64) int64 {
 	return a.now
 }
 
-// apply accounts for a record.
-func (a *Account) apply(r *Ask) {
+// apply accounts for a record. It returns about how many blocks it has marked.
+func (a *Account) apply(r *Ask) (work int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.advance(r.at)
@@ -95,15 +95,16 @@ func (a *Account) apply(r *Ask) {
 	case recordSuspect:
 		a.suspect = now
 	default:
-		a.asked(r, now)
+		return a.asked(r, now)
 	}
+	return len(r.samples)
 }
 
-// asked accounts for an ask.
-func (a *Account) asked(r *Ask, now int64) {
+// asked accounts for an ask. It returns about how many blocks it has marked.
+func (a *Account) asked(r *Ask, now int64) (work int) {
 	if r.NumHashes == 0 { // nothing tells its request from others
 		a.count(&request{key: requestKey{asker: r.asker}, last: lastOf(r)})
-		return
+		return 1
 	}
 	key := requestKey{r.asker, r.NumTokens, r.last}
 	req := a.open.get(key)
@@ -123,7 +124,7 @@ func (a *Account) asked(r *Ask, now int64) {
 	}
 	a.open.touch(req, now)
 	if req.marked != 0 && now-req.marked < int64(markEvery) && req.last.equals(r) {
-		return
+		return 1
 	}
 	place := req.last.place
 	req.last = lastOf(r)
@@ -132,6 +133,7 @@ func (a *Account) asked(r *Ask, now int64) {
 		place = a.lostPlace(req, r, now)
 	}
 	req.last.place = place
+	return len(r.samples)
 }
 
 // suspectEmptied tells that the store may have been emptied: its process may be another one.

@@ -3,6 +3,7 @@ package tokens
 import (
 	"cmp"
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -134,8 +135,12 @@ func (s *Accounts) drain() (some bool) {
 		s.batch = r.take(s.batch)
 	}
 	slices.SortStableFunc(s.batch, func(x, y *Ask) int { return cmp.Compare(x.at, y.at) }) // of several event loops
+	work := 0
 	for i, a := range s.batch {
-		a.account.apply(a)
+		if work += a.account.apply(a); work > workAtOnce {
+			runtime.Gosched()
+			work = 0
+		}
 		a.Drop()
 		s.batch[i] = nil
 	}
@@ -145,6 +150,8 @@ func (s *Accounts) drain() (some bool) {
 }
 
 const (
+	// workAtOnce is how many blocks are marked before others may have the processor: some 30 microseconds.
+	workAtOnce = 128
 	// drainEvery is how often is accounted for what was recorded, while something is.
 	drainEvery = 20 * time.Millisecond
 	// closeEvery is how often requests are closed while nothing is recorded.
