@@ -118,6 +118,13 @@ func TestUnixSocket(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "s")
 	storetest.StartRedis(t, "--unixsocket", path, "--requirepass", "p@ss/word?")
+	storetest.Eventually(t, "it serves the socket, too", func() bool {
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
 	checkAllCalls(t, testBackend(t, Config{URL: "unix://:p%40ss%2Fword%3F@" + path + "?db=2"}))
 }
 
