@@ -64,7 +64,7 @@ func (c *Coordinator) leadingHashes(p *Presence) int {
 // endingOf returns the ending of a hit whose full-attention groups have found leading raw hashes.
 func (c *Coordinator) endingOf(p *Presence, found int, hit, numTokens int64, s *Scratch) Ending {
 	e := Ending{Found: found, Group: -1}
-	if c.allFull {
+	if c.allFull || int64(found)*int64(c.pool.HashBlockSize) <= hit { // no pool could give more
 		return e
 	}
 	if limit := c.PrefixHit(numTokens, p.NumHashes, found, s); limit > hit {

@@ -203,5 +203,9 @@ func (a *Account) split(req *request) split {
 		return splitUnanswered(b)
 	}
 	blocks := min(a.blocks(&req.known, l.found), int(b.blocks/a.pool.HashBlock))
-	return splitAnswered(b, l.hit, int64(blocks)*a.pool.HashBlock, a.pool.Reachable(l.prompt, blocks))
+	known, reachable := int64(blocks)*a.pool.HashBlock, int64(0)
+	if known > l.hit { // otherwise no pool could give more
+		reachable = a.pool.Reachable(l.prompt, blocks)
+	}
+	return splitAnswered(b, l.hit, known, reachable)
 }
