@@ -403,7 +403,9 @@ func (s startedServer) Shutdown(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- requesterror.Call(func() error { return s.router.shutdown(ctx) }) }()
 	err := errors.Join(s.Server.Shutdown(ctx), <-ended)
-	s.status.LogEnd()
+	if !errors.Is(ctx.Err(), context.Canceled) { // by a second signal
+		s.status.LogEnd()
+	}
 	return err
 }
 
