@@ -32,15 +32,20 @@ type PoolTokens struct {
 	LostMost []LostRequest `json:"lost_most,omitempty"`
 }
 
-// HitShare returns the share of what a pool gave in what a pool can be asked for: all tokens but those that the engine held, and
-// those that no pool could give. It returns false if nothing was asked for.
-func HitShare(tokens map[string]int64) (share float64, ok bool) {
-	asked := int64(0)
+// AskedOfPool returns how many of the tokens by place a pool can be asked for: all but those that the engine held, and those that
+// no pool could give.
+func AskedOfPool(tokens map[string]int64) (asked int64) {
 	for place, n := range tokens {
 		if place != "engine" && place != "rules" {
 			asked += n
 		}
 	}
+	return asked
+}
+
+// HitShare returns the share of what a pool gave in AskedOfPool. It returns false if nothing was asked for.
+func HitShare(tokens map[string]int64) (share float64, ok bool) {
+	asked := AskedOfPool(tokens)
 	if asked == 0 {
 		return 0, false
 	}

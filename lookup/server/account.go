@@ -228,10 +228,15 @@ func (j *job) recordPlace(place int, keys coordinator.Hashes, removed bool) {
 	if a == nil {
 		return
 	}
-	for i := range keys.Len() {
-		a.AddHashes(keys.At(i), keys.HashLen())
-	}
+	addAll(a, keys)
 	j.session.loop.recorder.Record(a, monotime.Now())
+}
+
+// addAll adds hashes to an ask.
+func addAll(a *tokens.Ask, hashes coordinator.Hashes) {
+	for i := range hashes.Len() {
+		a.AddHashes(hashes.At(i), hashes.HashLen())
+	}
 }
 
 // isKnown reports whether a peer with a credential, nil for none, is told of single prompts, and of others: it is of this machine,
@@ -258,9 +263,7 @@ func (j *job) explainTokens(e *api.Explanation) *api.LostTokens {
 		return nil
 	}
 	defer a.Drop()
-	for i := range hashes.Len() {
-		a.AddHashes(hashes.At(i), hashes.HashLen())
-	}
+	addAll(a, hashes)
 	a.Fill(e.HitTokens, e.Ending)
 	told := j.session.server.accounts.Explain(a)
 	if !j.session.isKnown(j.credential) {

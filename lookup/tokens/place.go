@@ -1,5 +1,7 @@
 package tokens
 
+import "github.com/hitline/hitline/lookup/api"
+
 // Place says where some tokens of a prompt went. Its text is a label of metrics.
 type Place uint8
 
@@ -50,12 +52,8 @@ func (p Place) Cure() string {
 // ToMend returns the place of most tokens that a pool could have had, and their share in what it was asked for. It returns false
 // if there are none.
 func ToMend(tokens map[string]int64) (worst Place, share float64, ok bool) {
-	asked := int64(0)
 	for p := range NumPlaces {
 		n := tokens[p.String()]
-		if p != Engine && p != Rules {
-			asked += n
-		}
 		if (p.IsLost() || p == NoAnswer) && n > 0 && (!ok || n > tokens[worst.String()]) {
 			worst, ok = p, true
 		}
@@ -63,7 +61,7 @@ func ToMend(tokens map[string]int64) (worst Place, share float64, ok bool) {
 	if !ok {
 		return 0, 0, false
 	}
-	return worst, float64(tokens[worst.String()]) / float64(asked), true
+	return worst, float64(tokens[worst.String()]) / float64(api.AskedOfPool(tokens)), true
 }
 
 // IsLost reports whether a pool that keeps everything would have given the tokens.

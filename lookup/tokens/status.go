@@ -14,8 +14,7 @@ func (s *Accounts) Status(a *Account) *api.PoolTokens {
 		return nil
 	}
 	s.Flush()
-	status := a.status(s.cfg.Now())
-	return status
+	return a.status(s.cfg.Now())
 }
 
 // Map returns the tokens by the names of their places.

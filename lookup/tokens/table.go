@@ -37,7 +37,7 @@ type entry struct {
 	// that request last asked.
 	missedBy    uint64
 	missedUntil int64
-	stored      uint64 // places of the memory index that have stored it since missedBy, as bits
+	stored      uint64 // ranks of the memory index that have stored it since missedBy, as bits
 	at          uint32 // its position in the log, modulo 2^32
 	weight      uint16 // how many tracked blocks it stands for
 	flags       entryFlags

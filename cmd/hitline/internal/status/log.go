@@ -57,9 +57,8 @@ func (l *summaryLog) write(message string, c counted) {
 		if worst, share, ok := tokens.ToMend(rate.Tokens); ok {
 			attrs = append(attrs, "largest_loss", worst.String(), "largest_loss_share", roundShare(share))
 		}
-		of := tokens.Counts(c.sums.tokens)
-		asked := of.Total() - of[tokens.Engine] - of[tokens.Rules]
-		attrs = append(attrs, "no_answer_share", roundShare(float64(of[tokens.NoAnswer])/float64(asked)))
+		late := float64(c.sums.tokens[tokens.NoAnswer]) / float64(api.AskedOfPool(rate.Tokens))
+		attrs = append(attrs, "no_answer_share", roundShare(late))
 	}
 	if latency := latencyOf(c.durations); latency.P50 != nil {
 		attrs = append(attrs, "p50", secondsText(*latency.P50), "p99", secondsText(*latency.P99))

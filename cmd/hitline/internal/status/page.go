@@ -188,12 +188,7 @@ const maxLostListed = 20
 // addLosses adds the rows of what was lost in the last hour, the largest first.
 func (p *pageData) addLosses() {
 	rate := p.Rates["1h"]
-	all := int64(0)
-	for place, n := range rate.Tokens {
-		if place != tokens.Engine.String() && place != tokens.Rules.String() {
-			all += n
-		}
-	}
+	all := api.AskedOfPool(rate.Tokens)
 	p.WholePrompts = all > 0 && rate.Tokens[tokens.Engine.String()]*100 < all
 	for _, place := range barOrder {
 		if !place.IsLost() && place != tokens.NoAnswer {
