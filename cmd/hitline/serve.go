@@ -426,6 +426,7 @@ func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drai
 		}
 		return errors.New("the server stopped by itself, for no known reason")
 	}
+	first := time.Now() // before the log line, after which a second signal may be sent
 	timeout := drainTimeout()
 	logger.Info("stopping", "why", why, "drain_timeout", timeout.String())
 
@@ -433,7 +434,7 @@ func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drai
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- requesterror.Call(func() error { return srv.Shutdown(ctx) }) }()
-	err, second := untilSecond(done, signals)
+	err, second := untilSecond(first, done, signals)
 	switch {
 	case second != nil:
 		return second
@@ -452,10 +453,9 @@ var errSecondSignal = errors.New("stopped at once")
 // and to its group, and so does a program that forwards what the terminal has sent to both.
 const signalGrace = time.Second
 
-// untilSecond waits after a first signal for the result of what it stops. It returns an errSecondSignal if a signal
-// comes signalGrace after the begin or later.
-func untilSecond(done <-chan error, signals <-chan os.Signal) (result, second error) {
-	first := time.Now()
+// untilSecond waits after a signal that came at first for the result of what it stops. It returns an errSecondSignal if
+// a signal comes signalGrace after that one or later.
+func untilSecond(first time.Time, done <-chan error, signals <-chan os.Signal) (result, second error) {
 	for {
 		select {
 		case result = <-done:
@@ -479,9 +479,10 @@ func untilSignal(ctx context.Context, load func(context.Context) error, signals 
 	case err := <-loaded:
 		return false, err
 	case s := <-signals:
+		first := time.Now()
 		logger.Info("stopping", "why", s.String())
 		cancel()
-		if _, second := untilSecond(loaded, signals); second != nil {
+		if _, second := untilSecond(first, loaded, signals); second != nil {
 			return true, second
 		}
 		logger.Info("stopped")
