@@ -113,7 +113,7 @@ func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes co
 
 // ask asks the backend.
 func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, probe bool) (o outcome) {
-	lease := r.lease(ctx, hashes.Len())
+	lease := r.lease(ctx)
 	defer lease.end()
 	lease.probe = probe
 	o.hit, o.ending, o.err = r.service.coord.LookupEnding(numTokens, hashes, lease)
@@ -128,7 +128,7 @@ func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Ha
 // explain returns the explanation of a lookup over the backend. It fails when the backend
 // does.
 func (r *remote) explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
-	lease := r.lease(ctx, hashes.Len())
+	lease := r.lease(ctx)
 	lease.probe = r.prober != nil
 	defer lease.end()
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
