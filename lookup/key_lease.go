@@ -3,6 +3,7 @@ package lookup
 import (
 	"context"
 	"errors"
+	"runtime"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/ctxerr"
@@ -67,10 +68,12 @@ func (l *keyLease) Reserve(bytes int64) (err error) {
 // turnBlocks is how many blocks are compared with those found, or recorded, in about 50 microseconds.
 const turnBlocks = 256
 
-// useTurn counts blocks that are compared or recorded next. At the end of a turn others get the CPU token first.
+// useTurn counts blocks that are compared or recorded next. At the end of a turn others get the CPU token first, and then the
+// processor: lookups that hand the token on to each other would keep it from event loops.
 func (l *keyLease) useTurn(blocks int) {
 	if l.turn -= blocks; l.turn <= 0 && l.hasCPU {
 		l.freeCPU()
+		runtime.Gosched()
 		l.takeCPU()
 	}
 }
