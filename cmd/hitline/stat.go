@@ -120,6 +120,8 @@ func sumTokens(pools []servedPool) (sum *api.PoolTokens) {
 		sum.Open += of.Open
 		sum.NotCounted += of.NotCounted
 		sum.Keys += of.Keys
+		sum.LookedKeys += of.LookedKeys
+		sum.LooksDropped += of.LooksDropped
 	}
 	return sum
 }

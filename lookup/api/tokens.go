@@ -25,6 +25,10 @@ type PoolTokens struct {
 	Curve []SizedPool `json:"curve"`
 	// Keys is how many keys lookups of the whole prompts would have asked a store for, once for each prompt.
 	Keys int64 `json:"keys"`
+	// LookedKeys is how many keys a store was asked for to see whether engines have saved what they lacked, and LooksDropped how many
+	// such looks could not be made.
+	LookedKeys   int64 `json:"looked_keys"`
+	LooksDropped int64 `json:"looks_dropped"`
 	// Askers are the askers with the most prompts, the busiest first. OtherAskers sums up the others, if there are some.
 	Askers      []Asker `json:"askers,omitempty"`
 	OtherAskers *Asker  `json:"other_askers,omitempty"`

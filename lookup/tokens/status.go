@@ -33,7 +33,7 @@ func (a *Account) status(now int64) *api.PoolTokens {
 		return time.Now().Add(time.Duration(mono - now)).UTC().Truncate(time.Second)
 	}
 	status := &api.PoolTokens{
-		Tokens: a.counts.Map(), Prompts: a.closed, Open: a.open.len(), Keys: a.keys, NotCounted: a.lost.Load(),
+		Tokens: a.counts.Map(), Prompts: a.closed, Open: a.open.len(), Keys: a.keys, NotCounted: a.lost.Load(), LookedKeys: a.looks.keys, LooksDropped: a.looks.dropped,
 		RetentionSeconds: time.Duration(a.recall.remembers()).Seconds(), Curve: []api.SizedPool{},
 	}
 	if a.table.limit > 0 {
