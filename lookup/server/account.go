@@ -70,6 +70,7 @@ func (a *accounting) openAccount(service *lookup.Service) *tokens.Account {
 			return coord.PrefixHit(p.NumTokens, before+p.NumHashes, blocks, s)
 		},
 	}
+	pool.Size = func(ctx context.Context) (int64, error) { return service.NumBlocks(ctx, a.Number() == 1) }
 	if !pool.Stores {
 		pool.Look = func(ctx context.Context, m *tokens.Missing) ([]int, error) {
 			return service.Look(ctx, m.Groups, m.Hashes)

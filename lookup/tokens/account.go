@@ -21,6 +21,8 @@ type Pool struct {
 	// that a lookup has not found, and returns on how many ranks each is. It takes at most as long as a lookup.
 	Stores bool
 	Look   func(ctx context.Context, m *Missing) (ranks []int, err error)
+	// Size, unless it is nil, returns how many blocks the pool has room for, 0 if that is not known. It takes at most as long as a lookup.
+	Size func(ctx context.Context) (blocks int64, err error)
 	// FirstLook is how long after a request was closed its engine may take to save what it has computed, SecondLook how much longer if
 	// nothing was saved by then. 0 means 30 seconds and 5 minutes.
 	FirstLook, SecondLook time.Duration
@@ -63,6 +65,7 @@ type Account struct {
 	looks    looks
 	shares   shares
 	curve    curve
+	size     int64 // blocks that the pool has room for, 0 if that is not known
 	most     lostMost
 	keys     int64   // that lookups of whole prompts would have asked for, once
 	carry    float64 // blocks: see blocks

@@ -26,8 +26,9 @@ const (
 	lookBytes    = 512
 	maxOutcomes  = 1 << 14
 	outcomeBytes = 64
-	// lookEvery is how often looks are made.
+	// lookEvery is how often looks are made. After so many times each the size of a pool is asked for.
 	lookEvery = time.Second
+	sizeEvery = 10
 )
 
 // look is a question whether the engine of a request has saved what the request lacked.
@@ -300,11 +301,23 @@ func (a *Account) look(ctx context.Context, now func() int64) {
 	}
 }
 
-// RunLooks looks at the stores of all pools, one after the other, until ctx ends.
+// updateSize asks for the size of the pool. If that fails it stays as it was.
+func (a *Account) updateSize(ctx context.Context) {
+	size, err := a.pool.Size(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil {
+		a.looks.dropped++
+		return
+	}
+	a.size = size
+}
+
+// RunLooks looks at the stores of all pools, and how large they are, one after the other, until ctx ends.
 func (s *Accounts) RunLooks(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for {
+	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
@@ -319,6 +332,9 @@ func (s *Accounts) RunLooks(ctx context.Context) {
 		for _, a := range all {
 			if a.pool.Look != nil && ctx.Err() == nil {
 				a.look(ctx, s.cfg.Now)
+			}
+			if a.pool.Size != nil && n%sizeEvery == 0 && ctx.Err() == nil {
+				a.updateSize(ctx)
 			}
 		}
 	}

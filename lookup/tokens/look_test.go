@@ -338,6 +338,7 @@ func TestRunLooks(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 				return make([]int, m.Hashes.Len()), ctx.Err()
 			},
+			Size:      func(context.Context) (int64, error) { return 1000, nil },
 			FirstLook: 2 * time.Second, SecondLook: 10 * time.Second})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -358,5 +359,6 @@ func TestRunLooks(t *testing.T) {
 		require.EqualValues(t, 2, asked.Load())
 		cancel()
 		<-ended
+		require.EqualValues(t, 1000, a.size)
 	})
 }
