@@ -152,17 +152,21 @@ func (r *remote) exists(ctx context.Context, keys backend.Keys, memory *keyBytes
 		return nil, err
 	}
 	r.rounds.Add(1)
-	exists := r.store.Exists
-	if probe {
-		exists = r.prober.Probe
-	}
-	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return exists(ctx, keys) })
+	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.question(probe)(ctx, keys) })
 	asked := keys.Len()
 	if err == nil {
 		asked = min(asked, len(answers))
 	}
 	r.keys.Add(int64(asked))
 	return answers, call.end(err)
+}
+
+// question returns Exists, or with probe Probe.
+func (r *remote) question(probe bool) func(context.Context, backend.Keys) ([]int, error) {
+	if probe {
+		return r.prober.Probe
+	}
+	return r.store.Exists
 }
 
 // countLate counts a request whose time was up before a call, and returns why in words.

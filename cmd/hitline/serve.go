@@ -330,13 +330,34 @@ func startServer(ctx context.Context, srv *server.Server) error {
 
 // newServer returns the lookup server.
 func (r *running) newServer() (*server.Server, error) {
+	firstLook, secondLook, err := lookTimes()
+	if err != nil {
+		return nil, err
+	}
 	return server.New(r.service, server.Config{
 		Listeners:        serverListeners(r.read, len(r.cfg.Listen)),
 		OtherConnections: r.otherConnections(), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
 		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory, CPU: r.cpu,
-		AccountBytes: accountBytes(r.cfg.Limits.MaxAccount),
-		Ready:        r.routerReady, Version: buildVersion(), Logger: r.logger,
+		AccountBytes: accountBytes(r.cfg.Limits.MaxAccount), FirstLook: firstLook, SecondLook: secondLook,
+		Ready: r.routerReady, Version: buildVersion(), Logger: r.logger,
 	})
+}
+
+// lookTimes returns server.Config.FirstLook and SecondLook: tests shorten them, such as HITLINE_TEST_LOOKS=2s,10s.
+func lookTimes() (first, second time.Duration, err error) {
+	const name = "HITLINE_TEST_LOOKS"
+	text := os.Getenv(name)
+	if text == "" {
+		return 0, 0, nil
+	}
+	one, two, _ := strings.Cut(text, ",")
+	if first, err = time.ParseDuration(one); err == nil {
+		second, err = time.ParseDuration(two)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("%w: %s is %q, not two durations: %w", api.ErrConfig, name, text, err)
+	}
+	return first, second, nil
 }
 
 // otherConnections returns how many connections the HTTP listeners may have.

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
@@ -50,6 +51,8 @@ type Config struct {
 	// AccountBytes bounds the memory of what was asked of one pool: see package tokens. Default: 4 MiB. A negative number
 	// means that no account is kept of where the tokens of prompts went.
 	AccountBytes int
+	// FirstLook and SecondLook are when it is looked for what engines have saved: see tokens.Pool. Tests shorten them.
+	FirstLook, SecondLook time.Duration
 	// CPU is what handshakes of TLS compute on, which the program's other listeners may share. Default: half of the
 	// processors, at least one.
 	CPU *cpushare.Share
@@ -141,7 +144,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		backend:   cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]peerConn{}, loops: map[gnet.EventLoop]*eventLoop{}, peers: newPeerLog(cfg.Logger),
 	}
-	s.accounts = newAccounting(cfg.AccountBytes, cfg.Memory, cfg.Backend)
+	s.accounts = newAccounting(&cfg)
 	pools.open, pools.close = s.accounts.openAccount, s.accounts.Close
 	for _, p := range pools.list() {
 		p.account = pools.open(p.service)

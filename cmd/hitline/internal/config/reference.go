@@ -144,6 +144,7 @@ var reference = []section{
 		{"ttl", anything, "", "how long a block stays after its latest store; 0: until it is evicted"},
 		{"pool_size", between(1, 65536), "", "connections to each server"},
 		{"timeout", from(minTimeout), "", "of a lookup, which then hits 0"},
+		{"blocks", orFrom[int64](1), "", "blocks of `hash_block_size` that the store has room for, for [the curve](tokens.md#how-large-the-pool-is); 0: what it says"},
 	}},
 	{"backend.mooncake", "", []setting{
 		{"masters", anything, "required", "RPC addresses of all masters, `host:port`; or `MOONCAKE_CONFIG_PATH` names Mooncake's own file"},
@@ -155,6 +156,7 @@ var reference = []section{
 		{"timeout", from(minTimeout), "", "of a lookup, which then hits 0"},
 		{"remember", orFrom(minTimeout), "", "how long a found block is not asked for again; `auto`, the most: half of the lease"},
 		{"groups", anything, "", "`enable_group_semantics` of vLLM's connector"},
+		{"blocks", orFrom[int64](1), "", "blocks of `hash_block_size` that the store has room for, for [the curve](tokens.md#how-large-the-pool-is); 0: not known"},
 		{"renew", oneOf("auto", "always", "never"), "", "lease blocks before a lookup's start anew: `auto` for engines that only load"},
 	}},
 	{"router", "[For router authors](router.md) says what it is for.", []setting{
