@@ -98,7 +98,7 @@ func (s *Server) Start(ctx context.Context) error {
 
 // serve binds the addresses and starts the event loops. On an error nothing is left open.
 func (s *Server) serve(ctx context.Context) error {
-	listeners, err := newBinder(&s.cfg).bindAll(ctx, s.listeners)
+	listeners, err := s.bind(ctx)
 	if err != nil {
 		return err
 	}
@@ -113,16 +113,16 @@ func (s *Server) serve(ctx context.Context) error {
 		err = engine.Start()
 	}
 	if err != nil { // gnet has closed its own descriptors
-		closeAll(listeners)
+		closeListeners(listeners)
 		return fmt.Errorf("cannot start event loops: %w", err)
 	}
 	s.engine = engine
 	if err := s.openWakeSockets(); err != nil { // Start stops the loops
-		closeAll(listeners)
+		closeListeners(listeners)
 		return err
 	}
 	for _, ln := range listeners {
-		s.addrs = append(s.addrs, ln.addr)
+		s.addrs = append(s.addrs, ln.Address)
 	}
 	s.workers = startWorkers(s.backend)
 	if s.backend != nil {

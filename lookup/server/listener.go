@@ -1,16 +1,16 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
-	"net"
+	"io/fs"
 	"slices"
 	"sync/atomic"
-	"syscall"
-	"time"
 
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server/internal/listen"
 )
 
 // Listener is an address to serve on, with its settings.
@@ -32,36 +32,16 @@ type Settings struct {
 	TLS *tls.Config
 }
 
-// netListener is what *net.TCPListener and *net.UnixListener have.
-type netListener interface {
-	net.Listener
-	SetDeadline(t time.Time) error
-	syscall.Conn
-}
+// DefaultIPCMode is the default of Config.IPCMode. Whoever may write to a socket's file may
+// connect; by default that is the server's own user.
+const DefaultIPCMode fs.FileMode = 0o600
 
-// listener is a bound address.
+// listener is a bound address with its settings.
 type listener struct {
-	netListener
-	addr       string // as Server.Addrs returns it
-	isLocal    bool   // only processes of this machine can connect
-	removeFile func() // removes the file of the socket; nil if it has none
+	*listen.Socket
 
 	// settings are those in effect: their Rules are not nil. What they point to does not change.
 	settings atomic.Pointer[Settings]
-}
-
-// Close stops listening and removes the socket's file. Accepted connections stay open.
-func (l *listener) Close() error {
-	l.unlink()
-	return l.netListener.Close()
-}
-
-// unlink removes the file of the socket, once.
-func (l *listener) unlink() {
-	if l.removeFile != nil {
-		l.removeFile()
-		l.removeFile = nil
-	}
 }
 
 // rulesOf returns the rules of a listener without credentials.
@@ -80,11 +60,30 @@ func (l *listener) setSettings(settings Settings) {
 	}
 	if settings.Rules == nil {
 		settings.Rules = rulesOf(access.ReadOnly)
-		if l.isLocal || settings.TLS != nil && settings.TLS.ClientCAs != nil {
+		if l.Local || settings.TLS != nil && settings.TLS.ClientCAs != nil {
 			settings.Rules = rulesOf(access.All)
 		}
 	}
 	l.settings.Store(&settings)
+}
+
+// bind binds the addresses of the server.
+func (s *Server) bind(ctx context.Context) ([]*listener, error) {
+	addresses := make([]string, len(s.listeners))
+	for i := range s.listeners {
+		addresses[i] = s.listeners[i].Address
+	}
+	binder := listen.Binder{Mode: s.cfg.IPCMode, Logger: s.cfg.Logger}
+	sockets, err := binder.BindAll(ctx, addresses)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*listener, len(sockets))
+	for i, socket := range sockets {
+		all[i] = &listener{Socket: socket}
+		all[i].setSettings(s.listeners[i].Settings)
+	}
+	return all, nil
 }
 
 // listenersOf returns the listeners of a configuration. It returns api.ErrConfig if one is not valid.
@@ -131,7 +130,7 @@ func (s *Server) SetListener(address string, settings Settings) error {
 	if err != nil {
 		return err
 	}
-	if err := (&Listener{Address: l.addr, Settings: settings}).check(); err != nil {
+	if err := (&Listener{Address: l.Address, Settings: settings}).check(); err != nil {
 		return fmt.Errorf("%w: listen: %w", api.ErrConfig, err)
 	}
 	l.setSettings(settings)
@@ -150,7 +149,7 @@ func (s *Server) findListener(address string) (*listener, error) {
 		return err == nil && n == network && r == rest
 	}
 	for i, l := range s.acceptor.listeners {
-		if is(l.addr) || is(s.listeners[i].Address) {
+		if is(l.Address) || is(s.listeners[i].Address) {
 			return l, nil
 		}
 	}
@@ -165,5 +164,12 @@ func (s *Server) wakeSessions(l *listener) {
 		if ses.listener == l {
 			_ = c.Wake(nil) // it is being closed already
 		}
+	}
+}
+
+// closeListeners closes listeners of which no connection was accepted.
+func closeListeners(listeners []*listener) {
+	for _, l := range listeners {
+		_ = l.Close()
 	}
 }

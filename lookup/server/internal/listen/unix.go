@@ -1,4 +1,4 @@
-package server
+package listen
 
 import (
 	"errors"
@@ -12,17 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultIPCMode is the default of Config.IPCMode. Whoever may write to a socket's file may
-// connect; by default that is the server's own user.
-const DefaultIPCMode fs.FileMode = 0o600
-
-// listenIPC listens on a unix socket. It replaces a file at its path only if that is a
+// bindUnix listens on a unix socket. It replaces a file at its path only if that is a
 // socket without a listener.
-func listenIPC(path string, mode fs.FileMode) (*listener, error) {
+func bindUnix(path string, mode fs.FileMode) (*Socket, error) {
 	if err := removeStaleSocket(path); err != nil {
 		return nil, err
 	}
-	ln, err := bindIPC(path, mode)
+	ln, err := createSocket(path, mode)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +27,7 @@ func listenIPC(path string, mode fs.FileMode) (*listener, error) {
 		_ = ln.Close()
 		return nil, err
 	}
-	return &listener{netListener: ln, addr: "ipc://" + path, isLocal: true, removeFile: func() { removeIPC(path, ours) }}, nil
+	return &Socket{Listener: ln, Address: "ipc://" + path, Local: true, removeFile: func() { removeOwn(path, ours) }}, nil
 }
 
 // inUse returns the error of a path that another server listens on.
@@ -64,9 +60,9 @@ func removeStaleSocket(path string) error {
 	return os.NewSyscallError("unlink", unix.Unlink(path)) // os.Remove would also remove a directory
 }
 
-// bindIPC creates the socket's file, sets its mode and then listens, so that no peer can
+// createSocket creates the socket's file, sets its mode and then listens, so that no peer can
 // connect before the mode is set.
-func bindIPC(path string, mode fs.FileMode) (netListener, error) {
+func createSocket(path string, mode fs.FileMode) (Listener, error) {
 	syscall.ForkLock.RLock()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err == nil {
@@ -93,11 +89,11 @@ func bindIPC(path string, mode fs.FileMode) (netListener, error) {
 		_ = unix.Unlink(path)
 		return nil, err
 	}
-	return ln.(netListener), nil
+	return ln.(Listener), nil
 }
 
-// removeIPC removes a socket's file if it is still the one that was created.
-func removeIPC(path string, ours fs.FileInfo) {
+// removeOwn removes a socket's file if it is still the one that was created.
+func removeOwn(path string, ours fs.FileInfo) {
 	if now, err := os.Lstat(path); err == nil && os.SameFile(ours, now) {
 		_ = unix.Unlink(path)
 	}
