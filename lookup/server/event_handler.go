@@ -107,7 +107,7 @@ func (s *Server) actionAfter(c peerConn, ses *session, err error) gnet.Action {
 	switch {
 	case err == nil && ses.halfClosed != nil && ses.isAnswered() && c.OutboundBuffered() == 0:
 		return gnet.Close
-	case err == nil && s.shuttingDown.Load() && ses.canClose(c):
+	case err == nil && s.isClosing(ses) && ses.canClose(c):
 		return ses.closeWith(closedDraining)
 	case err == nil:
 		return gnet.None

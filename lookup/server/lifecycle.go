@@ -13,11 +13,13 @@ import (
 	"github.com/panjf2000/gnet/v2"
 )
 
-// lifecycle is the state that Start and Shutdown share: new, starting, serving, stopped.
+// lifecycle is the state that Start, Drain and Shutdown share: new, starting, serving, draining, stopped.
 // Shutdown may be called at any time. During Start it makes Start fail and leave nothing
 // running.
 type lifecycle struct {
 	shuttingDown atomic.Bool            // Shutdown was called; set under mu
+	draining     atomic.Bool            // Drain or Shutdown was called
+	closing      atomic.Uint32          // which connections are closed now that have nothing unanswered
 	preparing    atomic.Pointer[string] // what is done before Start, nil if that is not known
 
 	mu          sync.Mutex
@@ -60,6 +62,7 @@ func (l *lifecycle) beginShutdown() (started bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.shuttingDown.Store(true)
+	l.draining.Store(true)
 	if l.started {
 		l.cancelStart()
 	}
@@ -150,7 +153,7 @@ func (s *Server) Err() error {
 	return nil
 }
 
-// Shutdown stops listening and closes each connection once its open requests are answered
+// Shutdown stops listening, and then closes each connection once its open requests are answered
 // and the peer has read the replies. When ctx ends it closes the remaining ones and returns
 // an error. It returns Err if the server had stopped by itself. It may be called at any
 // time and repeatedly; the server cannot be started after it.

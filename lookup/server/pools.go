@@ -41,8 +41,8 @@ type pool struct {
 
 	account *tokens.Account // nil if there is none; set before the pool is served
 
-	pong           atomic.Pointer[[]byte] // the frame of the reply to a ping, nil before the first
-	evictionLogged bool                   // used by logEvictions alone
+	pong           atomic.Pointer[pong] // of the reply to a ping, nil before the first
+	evictionLogged bool                 // used by logEvictions alone
 
 	connections int    // guarded by pools.mu
 	idleSince   uint64 // guarded by pools.mu: a larger number is later

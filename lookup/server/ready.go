@@ -22,7 +22,7 @@ func (s *Server) Ready() error {
 		return fmt.Errorf("%w: not listening yet", ErrNotReady)
 	}
 	switch {
-	case s.shuttingDown.Load():
+	case s.draining.Load():
 		return fmt.Errorf("%w: draining", ErrNotReady)
 	case s.backend != nil && s.backend.Down():
 		if failure := s.backend.Failure(); failure != nil {

@@ -70,12 +70,12 @@ type Server struct {
 	pools     *pools
 	accounts  *accounting
 	cfg       Config
-	instance  api.Instance // without its limits
-	pong      []byte       // the frame of the reply to a ping without a pool
-	listeners []Listener   // as configured
-	engine    *gnet.Client // event loops without listeners
-	acceptor  *acceptor    // of all bound listeners
-	addrs     []string     // bound, see Addrs
+	instance  api.Instance         // without its limits
+	pong      atomic.Pointer[pong] // for connections without a pool, nil before the first
+	listeners []Listener           // as configured
+	engine    *gnet.Client         // event loops without listeners
+	acceptor  *acceptor            // of all bound listeners
+	addrs     []string             // bound, see Addrs
 
 	limits    Limits          // in effect
 	ctx       context.Context // of jobs; ends when the server stops
@@ -149,6 +149,5 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.instance = newInstance(cfg.Version)
 	s.limits = limits
-	s.pong = s.encodePong(0)
 	return s, nil
 }

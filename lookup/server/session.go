@@ -65,6 +65,7 @@ type session struct {
 
 	messageSince   atomic.Int64     // when the message being received began, in monotime; 0 if none
 	lastActive     atomic.Int64     // when the last byte arrived, in monotime
+	zmtp           atomic.Bool      // its peer speaks ZMTP
 	handshakeSince atomic.Int64     // when the unfinished ZMTP handshake began, in monotime; 0 if none
 	ttl            atomic.Int64     // of the ZMTP peer's heartbeat, in nanoseconds; 0 if none
 	keeping        atomic.Bool      // it has kept bytes
@@ -145,7 +146,7 @@ func (s *session) endTurn(err error) error {
 	}
 	s.observeTurn()
 	s.updateMessageSince()
-	s.updatePeerTimes()
+	s.updatePeer()
 	return cmp.Or(err, s.updateHeld())
 }
 
@@ -193,8 +194,11 @@ func (s *session) updateBegan() {
 	}
 }
 
-// updatePeerTimes sets ttl and handshakeSince from the reader.
-func (s *session) updatePeerTimes() {
+// updatePeer sets zmtp, ttl and handshakeSince from the reader.
+func (s *session) updatePeer() {
+	if s.reader.ZMTP() && !s.zmtp.Load() {
+		s.zmtp.Store(true)
+	}
 	if ttl := int64(s.reader.TTL()); ttl != s.ttl.Load() {
 		s.ttl.Store(ttl)
 	}

@@ -1,43 +1,48 @@
 package listen
 
 import (
+	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
 )
 
-// bindUnix listens on a unix socket. It replaces a file at its path only if that is a
-// socket without a listener.
+// bindUnix listens on a unix socket. Its file is made under another name, with its mode, and renamed to path: so clients
+// always find a socket there, and none of them connects before the mode is set. What is at path is replaced only if it is
+// the socket of a server that no longer runs, or that is about to stop.
 func bindUnix(path string, mode fs.FileMode) (*Socket, error) {
-	if err := removeStaleSocket(path); err != nil {
+	if err := checkReplaceable(path); err != nil {
 		return nil, err
 	}
-	ln, err := createSocket(path, mode)
+	ln, file, err := createSocket(path, mode)
 	if err != nil {
 		return nil, err
 	}
-	ours, err := os.Lstat(path)
+	ours, err := os.Lstat(file)
+	if err == nil {
+		err = os.Rename(file, path)
+	}
 	if err != nil {
+		_ = unix.Unlink(file)
 		_ = ln.Close()
 		return nil, err
 	}
 	return &Socket{Listener: ln, Address: "ipc://" + path, Local: true, removeFile: func() { removeOwn(path, ours) }}, nil
 }
 
-// inUse returns the error of a path that another server listens on.
-func inUse(path string) error {
-	return fmt.Errorf("%s is in use by a running server: %w", path, unix.EADDRINUSE)
-}
-
-// removeStaleSocket removes the socket of a server that no longer runs. It returns an error
-// if anything else is at path.
-func removeStaleSocket(path string) error {
+// checkReplaceable returns an error if what is at path must stay.
+func checkReplaceable(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -50,19 +55,47 @@ func removeStaleSocket(path string) error {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	switch {
 	case err == nil:
-		_ = conn.Close()
-		return inUse(path)
+		defer func() { _ = conn.Close() }()
+		if isDraining(conn) {
+			return nil
+		}
+		fallthrough
 	case errors.Is(err, unix.EAGAIN): // its backlog is full
-		return inUse(path)
+		return fmt.Errorf("%s is in use by a running server: %w", path, unix.EADDRINUSE)
 	case !errors.Is(err, unix.ECONNREFUSED):
 		return fmt.Errorf("cannot tell whether a server uses %s: %w", path, err)
 	}
-	return os.NewSyscallError("unlink", unix.Unlink(path)) // os.Remove would also remove a directory
+	return nil
 }
 
-// createSocket creates the socket's file, sets its mode and then listens, so that no peer can
-// connect before the mode is set.
-func createSocket(path string, mode fs.FileMode) (Listener, error) {
+// isDraining asks the server of a socket whether it is about to stop.
+func isDraining(conn net.Conn) bool {
+	const timeout, maxReply = time.Second, 64 << 10
+	_ = conn.SetDeadline(time.Now().Add(timeout)) // it fails only if the connection is closed
+	if _, err := conn.Write(netproto.AppendFrame(nil, []byte(netproto.TagPing.String()), false)); err != nil {
+		return false
+	}
+	reply, n := make([]byte, maxReply), 0
+	for n < maxReply {
+		read, err := conn.Read(reply[n:])
+		n += read
+		frames, _, short := netproto.ParseMessage(reply[:n], netproto.Limits{}, nil)
+		if short == nil && len(frames) > 1 {
+			var instance api.Instance
+			return json.Unmarshal(frames[1], &instance) == nil && instance.Draining
+		}
+		if err != nil {
+			return false
+		}
+	}
+	return false
+}
+
+// maxPath is how many bytes the path of a unix socket has at most.
+const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
+
+// createSocket listens on a socket whose file, with the mode, is in the folder of path under another name.
+func createSocket(path string, mode fs.FileMode) (ln Listener, name string, err error) {
 	syscall.ForkLock.RLock()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err == nil {
@@ -70,26 +103,41 @@ func createSocket(path string, mode fs.FileMode) (Listener, error) {
 	}
 	syscall.ForkLock.RUnlock()
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
+		return nil, "", os.NewSyscallError("socket", err)
 	}
 	file := os.NewFile(uintptr(fd), path)
 	defer file.Close() // FileListener has its own descriptor
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		return nil, &os.PathError{Op: "bind", Path: path, Err: err}
+	if name, err = bindUnused(fd, path); err != nil {
+		return nil, "", &os.PathError{Op: "bind", Path: path, Err: err}
 	}
-	err = os.Chmod(path, mode)
+	err = os.Chmod(name, mode)
 	if err == nil {
 		err = os.NewSyscallError("listen", unix.Listen(fd, unix.SOMAXCONN))
 	}
-	var ln net.Listener
+	var l net.Listener
 	if err == nil {
-		ln, err = net.FileListener(file)
+		l, err = net.FileListener(file)
 	}
 	if err != nil {
-		_ = unix.Unlink(path)
-		return nil, err
+		_ = unix.Unlink(name)
+		return nil, "", err
 	}
-	return ln.(Listener), nil
+	return l.(Listener), name, nil
+}
+
+// bindUnused binds a socket to an unused name in the folder of path, and returns its path. The longest path leaves only
+// short names.
+func bindUnused(fd int, path string) (name string, err error) {
+	const tries = 100
+	folder, file := filepath.Split(path)
+	for range tries {
+		name = folder + rand.Text()[:6] + "." + file
+		name = name[:min(len(name), maxPath)]
+		if err = unix.Bind(fd, &unix.SockaddrUnix{Name: name}); !errors.Is(err, unix.EADDRINUSE) {
+			break
+		}
+	}
+	return name, err
 }
 
 // removeOwn removes a socket's file if it is still the one that was created.
