@@ -64,7 +64,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	}
 	guard := options.guard
 	guard.Links = []string{"/", "/metrics", "/healthz", "/readyz"}
-	return serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpListener{
+	return serveHTTP(newHTTPServer(guard.Handler(mux), srv.Draining, logger), &httpListener{
 		field: "metrics", bound: listener, maxConns: httpConns(maxMetricsConns, server.OpenFileLimit()), cpu: options.cpu,
 		probes: []string{"/healthz", "/readyz"},
 	}, logger), nil

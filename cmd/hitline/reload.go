@@ -21,7 +21,7 @@ type reloadable interface {
 }
 
 // reloader reads the configuration of a server again: all of it at a signal, the files of its listeners when they change.
-// It belongs to one goroutine, except drain.
+// It belongs to one goroutine, except stop.
 type reloader struct {
 	source    config.Source
 	cfg       *config.Config     // what is in effect
@@ -30,7 +30,7 @@ type reloader struct {
 	level     *slog.LevelVar // of logger
 	logger    *slog.Logger
 	router    *atomic.Pointer[server.Settings] // of router.listen; only used if listeners has its entry
-	drain     atomic.Int64                     // drain_timeout in nanoseconds
+	stop      atomic.Pointer[stopTimes]
 }
 
 // newReloader returns that of a server which runs as from says.
@@ -41,12 +41,16 @@ func newReloader(from *running, srv reloadable) *reloader {
 	for i, l := range from.listeners {
 		r.listeners = append(r.listeners, watchListener(l, from.read[i].Settings, from.read[i].files))
 	}
-	r.drain.Store(int64(from.cfg.DrainTimeout))
+	r.setStopTimes()
 	return r
 }
 
-// drainTimeout returns the time that is in effect. It is safe for concurrent use.
-func (r *reloader) drainTimeout() time.Duration { return time.Duration(r.drain.Load()) }
+// stopTimes returns the times that are in effect. It is safe for concurrent use.
+func (r *reloader) stopTimes() stopTimes { return *r.stop.Load() }
+
+func (r *reloader) setStopTimes() {
+	r.stop.Store(&stopTimes{time.Duration(r.cfg.DrainDelay), time.Duration(r.cfg.DrainTimeout)})
+}
 
 // start reloads at each signal, and polls. stop ends that. It does not wait for a read that hangs in a remote file system.
 func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
@@ -191,8 +195,8 @@ func (r *reloader) apply(c *change) error {
 		}
 	}
 	r.level.Set(logLevel(c.cfg.Log.Level))
-	r.drain.Store(int64(c.cfg.DrainTimeout))
 	r.cfg, r.listeners = c.cfg, c.listeners
+	r.setStopTimes()
 	return nil
 }
 

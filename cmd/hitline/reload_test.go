@@ -87,7 +87,7 @@ func TestReload(t *testing.T) {
 	assert.Empty(t, r.srv.take())
 
 	r.write("listen:\n  - {address: \"tcp://127.0.0.1:2\", allow: [ping]}\n  - 127.0.0.1:1\n  - 127.0.0.1:3\n" +
-		"limits: {max_hashes: 5, max_memory: 1GiB}\ndrain_timeout: 3s\nloops: 2\npool: {tp_size: 1}\npools: {a: {}}\nlog: {level: warn, format: json}\n")
+		"limits: {max_hashes: 5, max_memory: 1GiB}\ndrain_delay: 1s\ndrain_timeout: 3s\nloops: 2\npool: {tp_size: 1}\npools: {a: {}}\nlog: {level: warn, format: json}\n")
 	for range 2 {
 		r.reload()
 		lines := r.lines()
@@ -95,7 +95,7 @@ func TestReload(t *testing.T) {
 	}
 	assert.Equal(t, []string{"tcp://127.0.0.1:2"}, r.srv.take(), "once")
 	assert.Equal(t, []string{"ping"}, r.srv.settings["tcp://127.0.0.1:2"].Rules.Anonymous.Names())
-	assert.Equal(t, 3*time.Second, r.drainTimeout())
+	assert.Equal(t, stopTimes{delay: time.Second, timeout: 3 * time.Second}, r.stopTimes())
 	assert.Equal(t, slog.LevelWarn, r.level.Level())
 }
 
@@ -121,7 +121,7 @@ func TestReloadOfAWrongConfiguration(t *testing.T) {
 		require.Len(t, lines, 1, lines)
 		assert.Contains(t, lines[0], `level=ERROR msg="not reloaded" error="`)
 		assert.Contains(t, lines[0], test.want)
-		assert.Equal(t, 10*time.Second, r.drainTimeout())
+		assert.Equal(t, stopTimes{timeout: 10 * time.Second}, r.stopTimes())
 		writeAt(t, tokens, "tokens: [{name: a, token: 0123456789abcdef, allow: all}]\n", 1)
 	}
 	assert.Empty(t, r.srv.take())

@@ -41,7 +41,7 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 		Service: r.router, Authorize: httpapi.ByRules(r.routerRules), Local: r.cfg.Router.Listen.IsLocal(), Hosts: r.cfg.HTTPHosts,
 		Loaded: f.loaded.Load, Ready: srv.Ready, Logger: r.logger, MaxMemory: requestMemory(r.services.memory),
 	})
-	s := newHTTPServer(f.handler, r.logger)
+	s := newHTTPServer(f.handler, srv.Draining, r.logger)
 	s.ReadTimeout, s.WriteTimeout = 0, 0 // the handler has its own
 	s.ConnContext = httpapi.ConnContext
 	listener := &httpListener{

@@ -38,6 +38,9 @@ func (s *Server) Ready() error {
 	return nil
 }
 
+// Draining reports whether Drain or Shutdown was called.
+func (s *Server) Draining() bool { return s.draining.Load() }
+
 // BackendFailure returns why the latest call of the backend failed, nil if it did not. The server may be
 // ready all the same.
 func (s *Server) BackendFailure() error {

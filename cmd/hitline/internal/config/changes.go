@@ -13,7 +13,7 @@ import (
 // the values that are taken from next, left those that need a restart. A list is one value, and so are the pools.
 func (c *Config) Merge(next *Config) (merged *Config, changed, left []string) {
 	merged = new(*c)
-	merged.Log.Level, merged.DrainTimeout = next.Log.Level, next.DrainTimeout
+	merged.Log.Level, merged.DrainDelay, merged.DrainTimeout = next.Log.Level, next.DrainDelay, next.DrainTimeout
 	merged.Listen = slices.Clone(c.Listen)
 	found := 0
 	for i := range merged.Listen {

@@ -22,8 +22,8 @@ func TestMerge(t *testing.T) {
 	}{
 		{"nothing", "loops: 1\n", "# text\nloops: 1\nlog: {level: info}\npool: {tp_size: 1}\n", nil, nil},
 		{
-			"at once", "{}\n", "log: {level: debug}\ndrain_timeout: 1s\n",
-			[]string{"drain_timeout", "log.level"}, nil,
+			"at once", "{}\n", "log: {level: debug}\ndrain_delay: 5s\ndrain_timeout: 1s\n",
+			[]string{"drain_delay", "drain_timeout", "log.level"}, nil,
 		},
 		{
 			"after a restart", "{}\n", "log: {format: json}\nipc_mode: 0666\nloops: 2\nmax_pools: 3\naccept_pools: true\nmetrics: 127.0.0.1:1\npprof: true\nlimits: {max_memory: 1GiB, idle_timeout: 1h}\n" +
