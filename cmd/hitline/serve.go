@@ -191,6 +191,10 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 	for _, warning := range warnings {
 		logger.Warn(warning)
 	}
+	if r.sockets, err = takePassedSockets(cmd.Context(), cfg); err != nil {
+		return configError(err)
+	}
+	defer r.sockets.close()
 	return r.run(cmd.Context())
 }
 
@@ -225,6 +229,7 @@ type running struct {
 	read      []readListener   // of listeners
 	level     *slog.LevelVar   // of logger
 	hangups   <-chan os.Signal // each means to reload
+	sockets   passedSockets
 
 	store    *remoteStore // nil for the memory backend
 	services *poolServices
@@ -266,10 +271,11 @@ func (r *running) run(ctx context.Context) error {
 	collector := status.NewCollector(srv, r.router, r.logger)
 	defer background(collector.Run)()
 	if r.cfg.Metrics != "" {
-		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(collector, routerSrv.handler), r.logger)
+		listener, err := r.sockets.listen(config.MetricsPath, r.cfg.Metrics)
 		if err != nil {
-			return err
+			return fmt.Errorf("metrics: %w", listenError(err, "give another address"))
 		}
+		e := openEndpoints(listener, srv, r.endpointOptions(collector, routerSrv.handler), r.logger)
 		defer e.close() // after draining, during which /readyz is not ready
 		readyAttrs = append(readyAttrs, "metrics", e.address)
 	}
@@ -332,7 +338,7 @@ func startServer(ctx context.Context, srv *server.Server) error {
 // newServer returns the lookup server.
 func (r *running) newServer() (*server.Server, error) {
 	return server.New(r.service, server.Config{
-		Listeners:        serverListeners(r.read, len(r.cfg.Listen)),
+		Listeners:        r.serverListeners(),
 		OtherConnections: r.otherConnections(), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
 		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory, CPU: r.cpu,
 		AccountBytes: accountBytes(r.cfg.Limits.MaxAccount),

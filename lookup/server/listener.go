@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io/fs"
+	"net"
 	"slices"
 	"sync/atomic"
 
@@ -17,6 +18,10 @@ import (
 type Listener struct {
 	// Address is tcp://host:port or tls://host:port (port 0: any free one), or ipc:///path.
 	Address string
+	// Socket, if set, is a listening TCP or unix socket that is bound to Address already, such as systemd passes one: a
+	// *net.TCPListener or *net.UnixListener. The server closes it, but leaves the connections that wait in its backlog, and
+	// the file of a unix socket with its mode, to who has opened it. What peers may do follows the address that it has.
+	Socket net.Listener
 	Settings
 }
 
@@ -73,7 +78,12 @@ func (s *Server) bind(ctx context.Context) ([]*listener, error) {
 	for i := range s.listeners {
 		addresses[i] = s.listeners[i].Address
 	}
-	binder := listen.Binder{Mode: s.cfg.IPCMode, Logger: s.cfg.Logger}
+	binder := listen.Binder{Mode: s.cfg.IPCMode, Logger: s.cfg.Logger, Given: map[string]listen.Listener{}}
+	for i := range s.listeners {
+		if given, ok := s.listeners[i].Socket.(listen.Listener); ok {
+			binder.Given[s.listeners[i].Address] = given
+		}
+	}
 	sockets, err := binder.BindAll(ctx, addresses)
 	if err != nil {
 		return nil, err
@@ -103,6 +113,7 @@ func listenersOf(cfg *Config) ([]Listener, error) {
 // check returns an error if the address is not valid, or the settings do not fit it.
 func (l *Listener) check() error {
 	network, _, err := api.SplitAddress(l.Address)
+	_, isSocket := l.Socket.(listen.Listener)
 	switch {
 	case err != nil:
 		return err
@@ -110,6 +121,8 @@ func (l *Listener) check() error {
 		return fmt.Errorf("%q has no TLS configuration", l.Address)
 	case network != "tls" && l.TLS != nil:
 		return fmt.Errorf("%q has a TLS configuration; its address must be tls://host:port", l.Address)
+	case l.Socket != nil && !isSocket:
+		return fmt.Errorf("%q has a socket that is no listening TCP or unix socket", l.Address)
 	case l.TLS != nil && len(l.TLS.Certificates) == 0 && l.TLS.GetCertificate == nil:
 		return fmt.Errorf("%q has no certificate", l.Address)
 	}

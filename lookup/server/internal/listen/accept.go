@@ -42,7 +42,8 @@ func (a *Acceptor) Start() {
 	}
 }
 
-// Stop stops listening. Connections in the kernel's backlog are still accepted: their requests may have arrived.
+// Stop stops listening. Connections in the kernel's backlog are still accepted, as their requests may have arrived, unless
+// somebody else holds the socket open.
 func (a *Acceptor) Stop() {
 	a.stopOnce.Do(func() {
 		for _, s := range a.sockets {
@@ -79,7 +80,9 @@ func (a *Acceptor) accept(i int) {
 		case errors.Is(err, os.ErrDeadlineExceeded): // set by Stop
 			<-a.stopping
 			s.unlink() // first, so that no further connection finds the socket
-			a.acceptBacklog(i)
+			if !s.given {
+				a.acceptBacklog(i)
+			}
 			return
 		}
 		a.handler.Fail("cannot accept connections", s.Address, err)

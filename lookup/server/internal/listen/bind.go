@@ -31,6 +31,7 @@ type Socket struct {
 	Address string // with the actual port
 	Local   bool   // only processes of this machine can connect
 
+	given      bool   // others have it, too: see Binder.Given
 	removeFile func() // removes the file of a unix socket; nil if there is none to remove
 }
 
@@ -52,6 +53,9 @@ func (s *Socket) unlink() {
 type Binder struct {
 	Mode   fs.FileMode // of the files of unix sockets
 	Logger *slog.Logger
+	// Given are sockets that are bound already, by their addresses. Somebody else holds them open: what waits in their
+	// backlogs at the end is left there for the next process, and so is the file of a unix socket.
+	Given map[string]Listener
 
 	listen func(ctx context.Context, network, address string) (net.Listener, error) // of TCP; nil: package net's
 }
@@ -85,15 +89,21 @@ func CloseAll(sockets []*Socket) {
 // bind binds one address of a server, which has the others, too.
 func (b *Binder) bind(ctx context.Context, addr string, all []string) (*Socket, error) {
 	network, address, err := api.SplitAddress(addr)
+	given := b.Given[addr]
 	switch {
 	case err != nil:
 		return nil, err
+	case network == "unix" && given != nil:
+		return &Socket{Listener: given, Address: "ipc://" + address, Local: true, given: true}, nil
 	case network == "unix":
 		return bindUnix(address, b.Mode)
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
+	}
+	if given != nil {
+		return tcpSocket(given, network, host, true)
 	}
 	listen := b.listen
 	if listen == nil {
@@ -111,10 +121,17 @@ func (b *Binder) bind(ctx context.Context, addr string, all []string) (*Socket, 
 	if err != nil {
 		return nil, err
 	}
-	bound := ln.Addr().(*net.TCPAddr)
-	return &Socket{
-		Listener: ln.(Listener), Address: network + "://" + net.JoinHostPort(host, fmt.Sprint(bound.Port)), Local: bound.IP.IsLoopback(),
-	}, nil
+	return tcpSocket(ln.(Listener), network, host, false)
+}
+
+// tcpSocket returns the socket of a TCP listener. Its address has the host as it is configured.
+func tcpSocket(ln Listener, network, host string, given bool) (*Socket, error) {
+	bound, ok := ln.Addr().(*net.TCPAddr)
+	if !ok {
+		return nil, fmt.Errorf("the socket that was given for it is bound to %s", ln.Addr())
+	}
+	address := network + "://" + net.JoinHostPort(host, fmt.Sprint(bound.Port))
+	return &Socket{Listener: ln, Address: address, Local: bound.IP.IsLoopback(), given: given}, nil
 }
 
 func isUnspecified(host string) bool {
