@@ -175,7 +175,7 @@ func (a *acceptor) acquireEnrolling() bool {
 func (s *Server) reserveConn() bool {
 	for {
 		n := s.connections.Load()
-		if n >= int64(s.limits.MaxConnections) {
+		if n >= int64(s.limits.Load().MaxConnections) {
 			return false
 		}
 		if s.connections.CompareAndSwap(n, n+1) {

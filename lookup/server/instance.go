@@ -26,7 +26,7 @@ const jobsPerWorker = 4
 // Instance returns the instance that pings and stats name. Each Server is another one. PromptAlignment, which is of a
 // connection's pool, is 0, and Draining is false. The caller must not modify Requests.
 func (s *Server) Instance() api.Instance {
-	of := &s.limits
+	of := s.limits.Load()
 	i, inFlight := s.instance, of.MaxInFlight
 	if s.backend != nil { // more would wait for so long that their time is up
 		inFlight = min(inFlight, jobsPerWorker*s.backend.Config().Workers)
@@ -50,6 +50,7 @@ func (s *Server) pingReply(q *netproto.Request, p *pool) []byte {
 // pong is the frame of the reply to a ping, and what it was made of.
 type pong struct {
 	draining bool
+	limits   *Limits
 	frame    []byte
 }
 
@@ -59,14 +60,14 @@ func (s *Server) pongFor(p *pool) []byte {
 	if p != nil {
 		cache, alignment = &p.pong, p.service.PromptAlignment()
 	}
-	draining := s.draining.Load()
-	if made := cache.Load(); made != nil && made.draining == draining {
+	draining, limits := s.draining.Load(), s.limits.Load()
+	if made := cache.Load(); made != nil && made.draining == draining && made.limits == limits {
 		return made.frame
 	}
 	i := s.Instance()
 	i.PromptAlignment, i.Draining = alignment, draining
-	text, _ := json.Marshal(i)                                      // numbers and texts
-	made := &pong{draining, netproto.AppendFrame(nil, text, false)} // two event loops may both make it
+	text, _ := json.Marshal(i)                                              // numbers and texts
+	made := &pong{draining, limits, netproto.AppendFrame(nil, text, false)} // two event loops may both make it
 	cache.Store(made)
 	return made.frame
 }

@@ -66,6 +66,21 @@ func (l Limits) inEffect(cfg *Config, listeners []Listener) Limits {
 	return l
 }
 
+// SetLimits replaces the limits. Each connection takes them at its next message; none is closed by the change. If
+// Config.Memory is set, its bound is to be changed before, and MaxMemory has no effect. It returns api.ErrConfig if a limit is negative.
+func (s *Server) SetLimits(limits Limits) error {
+	if err := limits.check(); err != nil {
+		return err
+	}
+	limits = limits.inEffect(&s.cfg, s.listeners)
+	if s.ownMemory {
+		s.memory.SetMax(limits.MaxMemory)
+	}
+	s.admission.Resize(admissionBounds(s.memory, s.backend, limits.MaxConnections))
+	s.limits.Store(&limits)
+	return nil
+}
+
 // check returns api.ErrConfig if a limit is negative.
 func (l Limits) check() error {
 	for _, of := range [...]struct {

@@ -81,7 +81,7 @@ func (s *Server) poolStat(p *pool) api.Stat {
 		st.Pool, st.PoolTokens = p.name, s.tokensOf(p)
 	}
 	st.Instance, st.StartTime = s.instance.ID, s.instance.StartTime
-	st.MaxConnections = int64(s.limits.MaxConnections)
+	st.MaxConnections = int64(s.limits.Load().MaxConnections)
 	_, st.MaxMemory, _ = s.memory.Usage()
 	return st
 }

@@ -69,7 +69,7 @@ func (a *acceptor) admitTLS(ln *listener, conn *net.TCPConn) error {
 		return err
 	}
 	c.raw = raw
-	if !a.tls.add(c, a.server.limits.HandshakeTimeout) {
+	if !a.tls.add(c, a.server.limits.Load().HandshakeTimeout) {
 		a.dropDraining(conn)
 		return nil
 	}
@@ -104,7 +104,7 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 		return err
 	}
 	var loop, inner *net.UnixConn
-	err = a.WithDescriptors(c.listener.Address, time.Now().Add(a.server.limits.HandshakeTimeout), func() (err error) {
+	err = a.WithDescriptors(c.listener.Address, time.Now().Add(a.server.limits.Load().HandshakeTimeout), func() (err error) {
 		loop, inner, err = connPair()
 		return err
 	})
@@ -145,7 +145,7 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 // handshakeOnce does the handshake, and ends its claim to compute.
 func (c *tlsConn) handshakeOnce() error {
 	defer c.handshake.Close()
-	defer time.AfterFunc(c.limits.HandshakeTimeout, c.handshake.Close).Stop() // while it waits for a processor
+	defer time.AfterFunc(c.limits.Load().HandshakeTimeout, c.handshake.Close).Stop() // while it waits for a processor
 	return c.tls.Handshake()
 }
 
@@ -160,7 +160,7 @@ func (a *acceptor) handshakeFailed(c *tlsConn, err error) {
 	case !c.received.Load() && !errors.Is(err, os.ErrDeadlineExceeded):
 		reason = closedByPeer
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = fmt.Errorf("it did not end within limits.handshake_timeout (%v)", a.server.limits.HandshakeTimeout)
+		err = fmt.Errorf("it did not end within limits.handshake_timeout (%v)", a.server.limits.Load().HandshakeTimeout)
 	case errors.Is(err, io.EOF):
 		err = errors.New("the peer has closed the connection")
 	case errors.As(err, &header):
