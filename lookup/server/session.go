@@ -98,8 +98,7 @@ func newSession(server *Server, loop *eventLoop, conn replyWriter, p *pendingCon
 	s := &session{server: server, conn: conn, loop: loop, metrics: &loop.metrics, reader: netproto.NewReader(netproto.Limits{}, 0)}
 	s.adoptLimits()
 	s.lastActive.Store(monotime.Now())
-	server.pools.move(nil, server.pools.own)
-	s.setPool(server.pools.own, nil)
+	s.setPool(server.pools.enterOwn(), nil)
 	s.authorize(p)
 	return s
 }
