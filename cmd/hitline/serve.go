@@ -122,6 +122,7 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
 	}
+	file := watchFile(src.File)
 	cfg, err := config.Load(src)
 	if err != nil {
 		return configError(err)
@@ -137,7 +138,7 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 	if err != nil {
 		return configError(err)
 	}
-	err = serveFrom(cmd, &running{source: src, cfg: cfg, hangups: hangups, store: store, cpu: cpushare.Half(), level: level, logger: logger}, check)
+	err = serveFrom(cmd, &running{source: src, file: file, cfg: cfg, hangups: hangups, store: store, cpu: cpushare.Half(), level: level, logger: logger}, check)
 	if store != nil && !errors.Is(err, errSecondSignal) {
 		if err := store.Close(); err != nil {
 			logger.Warn("the store was not closed well", "backend", store.Name(), "error", err.Error())
@@ -224,6 +225,7 @@ func serverLimits(l config.Limits) server.Limits {
 // running is a server with what it serves.
 type running struct {
 	source    config.Source
+	file      watchedFile // of source
 	cfg       *config.Config
 	listeners []listener
 	read      []readListener   // of listeners

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"runtime"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
@@ -121,6 +122,9 @@ func (ps *pools) closeGone() {
 	ps.mu.Unlock()
 	for _, p := range unused {
 		ps.close(p.account)
+	}
+	if len(unused) > 0 {
+		runtime.GC() // their indexes are not in the memory of Go, whose growth would start it
 	}
 }
 
