@@ -47,9 +47,8 @@ from flags. It logs one line "ready" with the bound addresses.
 
 SIGTERM and SIGINT stop it, after drain_delay, once requests in flight are
 answered, or drain_timeout is over; a second signal, a second later, stops it at
-once. SIGHUP makes it read its configuration again, and it logs which fields
-need a restart.
-Files of tokens and certificates are also read when they change.`,
+once. It reads its configuration again at SIGHUP and when the file changes, and
+logs which fields need a restart; files of tokens and certificates likewise.`,
 		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --check",
 		Args:    cli.NoArgs,
 	}

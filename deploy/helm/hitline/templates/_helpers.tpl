@@ -171,6 +171,23 @@ as much garbage, and 100 MiB: 512 MiB over an index and 3.5 GiB over a store are
 {{- toYaml $config -}}
 {{- end -}}
 
+{{/*
+What of hitline.yaml a running server does not take from the changed file: docs/configuration.md has the list. Pools that a
+router's model has are of the start.
+*/}}
+{{- define "hitline.configAtStart" -}}
+{{- $config := include "hitline.config" . | fromYaml -}}
+{{- $limits := dict "max_account" (dig "limits" "max_account" "" $config) -}}
+{{- if ne (include "hitline.backend" .) "memory" -}}
+{{- $_ := set $limits "max_memory" (dig "limits" "max_memory" "" $config) -}}
+{{- end -}}
+{{- $_ := set $config "limits" $limits -}}
+{{- $_ := set $config "log" (omit ($config.log | default dict) "level") -}}
+{{- $config = omit $config "drain_delay" "drain_timeout" -}}
+{{- if not $config.router }}{{ $config = omit $config "pool" "pools" "accept_pools" }}{{ end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
 {{/* Refuses values that a schema cannot refuse in one clear line. */}}
 {{- define "hitline.check" -}}
 {{- $v := .Values -}}
