@@ -94,7 +94,7 @@ func (s *session) beginJob(q *netproto.Request) (wanted bool) {
 // checkJob returns an error if a job needs a pool and the connection has none, or if the connection
 // has as many jobs as it may have.
 func (s *session) checkJob(tag netproto.Tag) error {
-	limits := &s.server.limits
+	limits := s.limits.Load()
 	switch {
 	case s.pool == nil && !operations[tag].noPool:
 		return errNoPool

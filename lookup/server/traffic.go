@@ -107,6 +107,9 @@ func (s *session) nextRead() int { return min(max(s.reader.BlobLeft(), readBuffe
 // receive serves the next bytes of the connection. It returns an error if the connection must be
 // closed. p is borrowed until it returns.
 func (s *session) receive(p []byte) error {
+	if !s.reader.InMessage() {
+		s.adoptLimits()
+	}
 	if s.isKeeping() || len(p) == readBuffer && s.loop.isCrowded() {
 		return s.keep(p)
 	}
@@ -145,7 +148,7 @@ func (s *session) keep(p []byte) error {
 	s.kept.append(p)
 	clear(p) // there may be a token in it
 	s.keeping.Store(true)
-	if int64(s.kept.size) > s.server.limits.MaxMessage+maxInFlightBytes {
+	if int64(s.kept.size) > s.limits.Load().MaxMessage+maxInFlightBytes {
 		return errInFlight
 	}
 	switch {

@@ -136,7 +136,7 @@ func TestFileErrors(t *testing.T) {
 		{"duration without number", "drain_timeout: s\n", `c.yaml:1:16: drain_timeout: "s" is not a duration; write seconds, such as 10, or 100ms, 1m30s or 2h`},
 		{"open list", "listen: [tcp://a:1\n", `c.yaml:1:9: a list in brackets is not complete; close it with ]`},
 		{"two documents", "loops: 1\n---\nloops: 2\n", `c.yaml:3:1: a second document; only one is read, merge them`},
-		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, ipc_mode, loops, pool, pools, accept_pools, max_pools, backend, router, limits, drain_timeout, metrics, pprof, http_hosts, log`},
+		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, ipc_mode, loops, pool, pools, accept_pools, max_pools, backend, router, limits, drain_delay, drain_timeout, metrics, pprof, http_hosts, log`},
 		{"anchor", "loops: &x 1\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
 		{"merge key", "pool:\n  <<: {tp_size: 1}\n", `c.yaml:2:3: pool: merge keys are not read here; write the fields out`},
 		{"number as key", "1: 2\n", `c.yaml:1:1: 1 is not the name of a field`},
