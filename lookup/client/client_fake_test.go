@@ -113,8 +113,9 @@ func (f *fakeServer) dialer() *dialer {
 		}
 		return f.connect()
 	})
-	d.backoff.InitialInterval, d.backoff.MaxInterval = time.Microsecond, 10*time.Microsecond
-	d.backoff.Reset()
+	d.pause = 10 * time.Microsecond
+	d.pauses.InitialInterval, d.pauses.MaxInterval = time.Microsecond, 10*time.Microsecond
+	d.pauses.Reset()
 	return d
 }
 

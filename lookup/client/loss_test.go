@@ -198,6 +198,7 @@ func recovers(t *testing.T, ask asker, rng *rand.Rand) {
 type lateConn struct {
 	net.Conn // the client's end of a connection that carries nothing
 	request  []byte
+	pong     chan []byte // the reply to the setup
 	reply    bytes.Buffer
 	closed   chan struct{}
 	once     sync.Once
@@ -213,7 +214,7 @@ func (c *lateConn) Write(b []byte) (int, error) {
 		c.request = c.request[used:]
 		envelope := netproto.AppendFrame(netproto.AppendFrame(nil, frames[0], true), nil, true)
 		if string(frames[2]) == "ping" {
-			c.reply.Write(netproto.AppendDone(nil, envelope, nil))
+			c.pong <- netproto.AppendDone(nil, envelope, nil)
 			continue
 		}
 		c.reply.Write(netproto.AppendHit(nil, envelope, 7))
@@ -222,8 +223,12 @@ func (c *lateConn) Write(b []byte) (int, error) {
 }
 
 func (c *lateConn) Read(b []byte) (int, error) {
-	<-c.closed
-	return c.reply.Read(b)
+	select {
+	case pong := <-c.pong:
+		return copy(b, pong), nil
+	case <-c.closed:
+		return c.reply.Read(b)
+	}
 }
 
 // SetReadDeadline succeeds also where the reader begins after the end of the write.
@@ -240,7 +245,7 @@ func (c *lateConn) Close() error {
 func TestReplyAfterFailedWrite(t *testing.T) {
 	expired := func(context.Context) (net.Conn, error) {
 		here, _ := net.Pipe()
-		return &lateConn{Conn: here, closed: make(chan struct{})}, nil
+		return &lateConn{Conn: here, pong: make(chan []byte, 1), closed: make(chan struct{})}, nil
 	}
 	t.Run("call", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
