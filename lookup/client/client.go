@@ -51,6 +51,10 @@ var _ api.PrefixCache = (*Client)(nil)
 // Dial connects to a server at tcp://host:port, host:port (an IPv6 address is in brackets),
 // tls://host:port, or ipc:///path. Without a port it is api.DefaultPort. Dial returns when the server has
 // taken the token and the pool, if there are any. The caller must close the Client. ctx bounds Dial alone.
+//
+// addr may be a list of addresses with commas. The client begins with one that follows from its pool's name, goes on
+// to the next if a server cannot be reached, and goes back after a minute. Each server is told the pool. Dial fails
+// with ErrRequest if the pool is in a server's memory, since each has an index of its own.
 func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	cfg := newConfig(opts)
 	d, err := cfg.dialer(addr)

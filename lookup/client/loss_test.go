@@ -249,14 +249,14 @@ func TestReplyAfterFailedWrite(t *testing.T) {
 	}
 	t.Run("call", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			hit, err := lazyClient(t, newDialer(expired), defaultTimeout).Lookup(background, 32, coordinator.NewHashes(make([]byte, 64), 32))
+			hit, err := lazyClient(t, dialerOf(expired), defaultTimeout).Lookup(background, 32, coordinator.NewHashes(make([]byte, 64), 32))
 			require.NoError(t, err)
 			require.EqualValues(t, 7, hit.Tokens)
 		})
 	})
 	t.Run("asynchronous", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			a := lazyClient(t, newDialer(expired), defaultTimeout).Async()
+			a := lazyClient(t, dialerOf(expired), defaultTimeout).Async()
 			_, ready, err := a.Poll("r", 32, coordinator.NewHashes(make([]byte, 64), 32))
 			require.NoError(t, err)
 			require.False(t, ready)
@@ -292,7 +292,7 @@ func (c *deafConn) Read([]byte) (int, error) {
 // that: net.ErrClosed says that the client is closed.
 func TestLossWhileWriting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := lazyClient(t, newDialer(func(context.Context) (net.Conn, error) {
+		c := lazyClient(t, dialerOf(func(context.Context) (net.Conn, error) {
 			here, _ := net.Pipe()
 			return &deafConn{here, make(chan struct{})}, nil
 		}), defaultTimeout)

@@ -32,8 +32,8 @@ var errStopped = errors.New("stopped")
 func (s *stoppable) dialer() *dialer {
 	s.pipes = true
 	d := s.fakeServer.dialer()
-	real := newDialer(nil)
-	open := d.open
+	real := newDialer()
+	open := d.entries[0].open
 	d.pause, d.pauses = real.pause, real.pauses
 	s.refuse = func() error {
 		if s.closed {
@@ -41,7 +41,7 @@ func (s *stoppable) dialer() *dialer {
 		}
 		return nil
 	}
-	d.open = func(ctx context.Context) (net.Conn, error) {
+	d.entries[0].open = func(ctx context.Context) (net.Conn, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		nc, err := open(ctx)

@@ -33,6 +33,7 @@ func (t *transport) deliverSetup(cl *call, body [][]byte) error {
 	}
 	if t.inFlight.settingUp--; t.inFlight.settingUp == 0 {
 		t.outage.end()
+		t.dialer.failures = 0
 	}
 	return nil
 }
@@ -45,6 +46,9 @@ func (t *transport) setPool(frames [][]byte) error {
 	pool := new(api.Pool)
 	if len(frames) != 2 || json.Unmarshal(frames[1], pool) != nil {
 		return fmt.Errorf("%w: a pool without its JSON document", ErrReply)
+	}
+	if d := t.dialer; len(d.entries) > 1 && pool.Backend == "memory" {
+		return fmt.Errorf("%w: %s keeps its blocks in memory, so each server of the list has others; give one address", ErrRequest, d.entries[d.at].address)
 	}
 	t.pool = pool
 	return nil

@@ -26,6 +26,7 @@ type transport struct {
 	ctx     context.Context
 	cancel  context.CancelFunc // called by close, ends ctx
 	stopped chan struct{}      // closed when run has returned
+	backs   sync.WaitGroup     // of dialBack
 	wake    chan struct{}      // capacity 1; a token wakes the parked writer
 
 	mu       sync.Mutex
@@ -38,6 +39,7 @@ type transport struct {
 	readErr  error                 // why the reader of conn ended, nil while it runs
 	outage   outage                // while conn is nil, or its setup is not answered
 	redial   *time.Timer           // wakes the writer for the next dial; nil at first
+	spare    *spare                // a connection to go back to, nil for none
 	silentAt time.Time             // the last reply, or the first request after there was none
 	pool     *api.Pool             // as the server has told it last, nil if it was not asked
 	alignTo  int64                 // api.Instance.PromptAlignment, as the server has told it last; 0 if it has not
@@ -99,6 +101,8 @@ func (t *transport) awaitWork() (open bool, lost error) {
 			return true, t.readErr
 		case t.conn == nil && t.dialDue(), t.conn != nil && t.setup != nil:
 			return true, nil
+		case t.isReady() && t.spare != nil && t.inFlight.len() == 0:
+			return true, nil
 		case t.isReady() && len(t.queue) > 0 && t.inFlight.fits(t.queue[0]):
 			return true, nil
 		}
@@ -133,12 +137,51 @@ func (t *transport) connect() {
 	case err != nil:
 		t.dialFailed(err)
 	default:
-		_, t.socket = nc.(syscall.Conn) // not if it is TLS or the like over one
-		t.conn, t.refusedLast = nc, false
-		t.inFlight.limits = defaultLimits
-		t.setup = t.newSetup(token)
-		t.startReader(nc)
+		t.setConn(nc, token)
 	}
+}
+
+// setConn sets a new connection. mu is held.
+func (t *transport) setConn(nc net.Conn, token string) {
+	_, t.socket = nc.(syscall.Conn) // not if it is TLS or the like over one
+	t.conn, t.refusedLast = nc, false
+	t.inFlight.limits = defaultLimits
+	t.setup = t.newSetup(token)
+	t.startReader(nc)
+}
+
+// spare is a connection to the entry that the client begins with, while it uses another.
+type spare struct {
+	conn  net.Conn
+	token string // to send on it
+}
+
+// dialBack dials the entry that the client begins with, for goBack. If it fails the client stays where it is.
+func (t *transport) dialBack() {
+	nc, token, err := t.dialer.dialEntry(t.ctx, t.dialer.first, t.timeout)
+	if err != nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.spare != nil {
+		closeConn(nc)
+		return
+	}
+	t.spare = &spare{nc, token}
+	t.wakeWriter()
+}
+
+// goBack replaces the connection, on which nothing is in flight, by the spare one.
+func (t *transport) goBack() {
+	closeConn(t.conn)
+	<-t.reader.stopped
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.readErr = nil
+	t.dialer.at = t.dialer.first
+	t.setConn(t.spare.conn, t.spare.token)
+	t.spare = nil
 }
 
 const (
@@ -158,6 +201,14 @@ func (t *transport) writeQueued() error {
 		return nil
 	}
 	t.mu.Lock()
+	if t.isReady() && t.spare != nil && t.inFlight.len() == 0 {
+		t.mu.Unlock()
+		t.goBack()
+		return nil
+	}
+	if t.isReady() && t.dialer.backDue() {
+		t.backs.Go(t.dialBack)
+	}
 	large := t.encodeQueued()
 	t.mu.Unlock()
 	return t.write(large)
@@ -301,9 +352,14 @@ func (t *transport) removeConn(why error) {
 	case t.closed:
 		why = errClosed
 	case !wasReady:
-		t.dialFailed(why)
+		isStart := t.outage.seenAt.IsZero()
+		if isAnswer(why) && isStart || t.dialer.failed() {
+			t.dialFailed(why)
+		}
 		return
-	case !errors.Is(why, errSilent):
+	case errors.Is(why, errSilent):
+		t.dialer.failed()
+	default:
 		t.outage.seenAt = time.Now()
 	}
 	var again []*call
@@ -322,6 +378,10 @@ func (t *transport) removeConn(why error) {
 func (t *transport) failAll() {
 	if t.redial != nil {
 		t.redial.Stop()
+	}
+	if t.spare != nil {
+		closeConn(t.spare.conn)
+		t.spare = nil
 	}
 	why := exchangeError(errClosed)
 	for _, cl := range t.queue {
@@ -346,4 +406,5 @@ func (t *transport) close() {
 	t.wakeWriter()
 	t.mu.Unlock()
 	<-t.stopped
+	t.backs.Wait()
 }

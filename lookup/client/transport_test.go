@@ -453,7 +453,7 @@ func TestClientBackoff(t *testing.T) {
 		var ends []time.Time // of the pauses
 		var retryAt time.Time
 		var mu sync.Mutex
-		d := newDialer(func(context.Context) (net.Conn, error) {
+		d := dialerOf(func(context.Context) (net.Conn, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			require.False(t, time.Now().Before(retryAt))
@@ -625,7 +625,7 @@ func TestClientBackoffBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
 		f := &fakeServer{pipes: true}
-		d := newDialer(func(context.Context) (net.Conn, error) {
+		d := dialerOf(func(context.Context) (net.Conn, error) {
 			if away.Load() {
 				return nil, lookuptest.ErrStore
 			}
@@ -665,7 +665,7 @@ func TestClientBackoffBeginsAnew(t *testing.T) {
 
 // blackHole is a dialer whose attempts end at their deadline.
 func blackHole() *dialer {
-	return newDialer(func(ctx context.Context) (net.Conn, error) {
+	return dialerOf(func(ctx context.Context) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
@@ -719,7 +719,7 @@ func TestClientImpatientCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeServer{pipes: true}
 		defer f.all.Wait()
-		c := lazyClient(t, newDialer(func(ctx context.Context) (net.Conn, error) {
+		c := lazyClient(t, dialerOf(func(ctx context.Context) (net.Conn, error) {
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()
@@ -769,7 +769,7 @@ func TestPipelineOverTLSOutlivesItsCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
 		dials := 0
-		c := lazyClient(t, newDialer(func(context.Context) (net.Conn, error) {
+		c := lazyClient(t, dialerOf(func(context.Context) (net.Conn, error) {
 			if dials++; dials > 1 {
 				return nil, errors.New("there was one connection only")
 			}
