@@ -10,9 +10,11 @@ vLLM's scheduler uses, with lookups that need not be waited for.
 Both connect when they are first used, and again whenever the connection is lost. A
 lookup that fails counts as a hit of 0 tokens and is logged, so that an engine goes on
 without the pool; with raise_errors it raises. Store, evict, ping and stat always
-raise. Arguments that cannot be sent always raise TypeError or ValueError. After a server
-could not be reached or did not answer in time, requests fail at once for a while, at most a
-second, before the next one tries again.
+raise. Arguments that cannot be sent always raise TypeError or ValueError. A request that
+finds no server dials again within its timeout, if it is a lookup with non_block or the server
+has replied within the last 5 s. Once that was in vain, or a reply did not come in time,
+requests fail at once until the server answers a ping, which it is sent in the background, at
+most a second apart. One whose connection is lost is sent once more, if it changes nothing.
 
 All methods may be called from any thread. A client has one connection, on which
 requests go one by one: threads that are to ask at the same time need one client each.
@@ -233,7 +235,7 @@ class _Requests:
             self._begin_work()
 
     def _new_retry(self, endpoint: Endpoint) -> Retry:
-        return Retry(endpoint, self._handshake.prepare)
+        return Retry(endpoint, self._handshake.prepare, PING_IN_POOL, self._timeout, self._log)
 
     @property
     def address(self) -> str:
@@ -408,9 +410,10 @@ class _Requests:
         """Returns the timeout of a call, in seconds."""
         return self._timeout if timeout is None else check_timeout(timeout)
 
-    def _lookup(self, prompt: Prompt, timeout: float, *, resend: bool = True) -> LookupResult:
+    def _lookup(self, prompt: Prompt, timeout: float, *, resend: bool = True, waits: bool = False) -> LookupResult:
         """Asks for a hit from the start of the prompt; a server that knows no starts, for one of the whole prompt.
-        Without resend a lookup that is refused as busy raises Busy at once, and delays no other request."""
+        Without resend a lookup that is refused as busy raises Busy at once, and delays no other request. With waits
+        nobody waits for it."""
         deadline = time.monotonic() + timeout
         name, frames = LOOKUP, prompt.frames
         if prompt.start_token and (not prompt.hashes_before or self._retry.knows(LOOKUP_FROM)):
@@ -418,13 +421,13 @@ class _Requests:
         limit = _HIT_SIZE + _BOUNDARY_SIZE * self._handshake.num_groups
         request = Request(name, encode(name, *frames()), limit, True)
         try:
-            reply = self._retry.exchange(request, timeout, resend=resend)
+            reply = self._retry.exchange(request, timeout, resend=resend, waits=waits)
         except UnknownRequest:
             if name == LOOKUP or not prompt.hashes_before:
                 raise
             if self._log.is_due("starts"):
                 self._logger.info("hitline at %s knows no start_token: it is asked for whole prompts", self.address)
-            return self._lookup(prompt, max(deadline - time.monotonic(), 0.0), resend=resend)
+            return self._lookup(prompt, max(deadline - time.monotonic(), 0.0), resend=resend, waits=waits)
         if len(reply) != 1:
             raise BadReply(f"a hit of {len(reply)} frames")
         return self._hit_of(reply[0], prompt.token_len)
@@ -444,10 +447,10 @@ class _Requests:
                 raise BadReply(f"for group {group} of {len(boundaries)}, a hit of {hit} tokens has {boundary}")
         return result
 
-    def _lookup_or_zero(self, prompt: Prompt, timeout: float) -> LookupResult:
+    def _lookup_or_zero(self, prompt: Prompt, timeout: float, waits: bool = False) -> LookupResult:
         """Returns the hit of a prompt: whatever is raised is a failure."""
         try:
-            return self._lookup(prompt, timeout)
+            return self._lookup(prompt, timeout, waits=waits)
         except Exception as error:
             return self._zero(error)
 
@@ -583,7 +586,7 @@ class LookupKeyClient(_Requests):
         with self._pending_lock:
             task = self._pending.get(req_id)
             if task is None:
-                task = self._pending[req_id] = self._worker.submit(self._lookup_or_zero, prompt, timeout)
+                task = self._pending[req_id] = self._worker.submit(self._lookup_or_zero, prompt, timeout, True)
         return task
 
     def _in_form(self, result: LookupResult) -> Any:

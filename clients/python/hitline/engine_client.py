@@ -8,7 +8,7 @@ A lookup goes through steps, in this order; the first that has the hit ends it:
     stats         what was asked is counted for vLLM                 lookup_stats.py
     renewals      what lies before the start is kept in the store    renewals.py
 
-A request goes through ProbingRetry, so that a server that hangs costs one timeout.
+A server that is away or hangs costs one timeout: see retry.py.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from hitline.load_failures import FailedLoads
 from hitline.lookup_stats import LookupStats
 from hitline.lookup_steps import EngineLookup, ServedPool, Step
 from hitline.own_server import OwnServer, WrongConfiguration
-from hitline.probe import ProbingRetry
 from hitline.remembered_hits import RememberedHits
 from hitline.renewals import Renewals
+from hitline.retry import Retry
 
 __all__ = ["EngineClient", "Settings"]
 
@@ -117,7 +117,6 @@ class EngineClient(LookupKeyClient):
     vllm.hitline. Lookups, resets and discards come from the scheduler's thread."""
 
     _logger = logger
-    _retry: ProbingRetry
 
     settings: Settings
     original: Callable[[object], Any]  # vLLM's own class, as it is without this one
@@ -163,10 +162,8 @@ class EngineClient(LookupKeyClient):
             return
         logger.info("lookups are asked of hitline at %s, in the form of vLLM %s", self.address, settings.release)
 
-    def _new_retry(self, endpoint: Endpoint) -> ProbingRetry:
-        if self.own_server is not None:
-            endpoint = OwnEndpoint(self.own_server)
-        return ProbingRetry(endpoint, self._handshake.prepare, self._timeout, self._log)
+    def _new_retry(self, endpoint: Endpoint) -> Retry:
+        return super()._new_retry(endpoint if self.own_server is None else OwnEndpoint(self.own_server))
 
     def _start_server(self, server: OwnServer) -> bool:
         """Starts the engine's own server, and tells whether it did. If its configuration is
@@ -235,10 +232,10 @@ class EngineClient(LookupKeyClient):
     def lookup_timeout(self, num_tokens: int) -> float:
         return self.settings.timeout or LOOKUP_TIMEOUT * max(1.0, num_tokens / TIMEOUT_TOKENS)
 
-    def _lookup(self, prompt: Prompt, timeout: float, *, resend: bool = True) -> LookupResult:
+    def _lookup(self, prompt: Prompt, timeout: float, *, resend: bool = True, waits: bool = False) -> LookupResult:
         began, failed = time.perf_counter(), True
         try:
-            result = super()._lookup(prompt, timeout, resend=resend)
+            result = super()._lookup(prompt, timeout, resend=resend, waits=waits)
             failed = False
             return result
         finally:
