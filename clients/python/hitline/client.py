@@ -65,10 +65,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from hitline import errors
-from hitline.connection import MAX_DOCUMENT, Endpoint, Request, Token, check_timeout, encode, forkable
+from hitline.connection import MAX_DOCUMENT, Endpoint, Request, Token, check_timeout, encode, forkable, parse_list
 from hitline.errors import *  # noqa: F403
 from hitline.errors import BadReply, FailureLog, HitlineError, UnknownRequest, decode_object, logger
-from hitline.handshake import PING, PING_IN_POOL, STAT, Handshake, Instance, done
+from hitline.handshake import PING, PING_IN_POOL, STAT, Handshake, Instance, done, pool_key
 from hitline.retry import Retry
 from hitline.vllm_releases import DIGESTS
 from hitline.worker import Task, Worker
@@ -199,7 +199,8 @@ class _Requests:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Takes tcp://host:port (IPv6 in brackets), host:port, tls://host:port,
-        or ipc:///path. timeout bounds each call in seconds, connecting
+        or ipc:///path; or a list of them with commas, of which the client uses one that follows from its pool's name,
+        the next when that fails, and the first again after a minute: see docs/operations.md. timeout bounds each call in seconds, connecting
         included, unless the call is given another one; looking up a host's name is the system's
         and is not bounded. vllm is the release of the engine, one of VLLM_RELEASES: lookups of a server
         whose pool is of another one fail with WrongRelease. pool is {"name": ...} or a description: the
@@ -214,7 +215,7 @@ class _Requests:
         system's authorities, or those of the file HITLINE_TLS_CA alone. It presents the
         certificate of the file HITLINE_TLS_CERT, if set, with the key in HITLINE_TLS_KEY."""
         self._timeout = check_timeout(timeout)
-        endpoint = Endpoint(address, tls)
+        endpoints = parse_list(address, tls)
         if on_instance is not None and not callable(on_instance):
             raise TypeError(f"on_instance is {type(on_instance).__name__}, must be a function of an Instance")
         if vllm is not None and vllm not in VLLM_RELEASES:
@@ -222,8 +223,9 @@ class _Requests:
         self._vllm = vllm or ""
         self._raise_errors = raise_errors
         self._log = FailureLog(self._logger)
-        self._handshake = Handshake(self._vllm, Token(token, token_file), pool, on_instance, self._log)
-        self._retry = self._new_retry(endpoint)
+        self._handshake = Handshake(self._vllm, Token(token, token_file), on_instance, self._log)
+        self._retry = self._new_retry(endpoints)
+        self._set_pool(pool)
         self._begin_work()
         forkable.add(self)
 
@@ -234,12 +236,18 @@ class _Requests:
         if not self._retry.closed:
             self._begin_work()
 
-    def _new_retry(self, endpoint: Endpoint) -> Retry:
-        return Retry(endpoint, self._handshake.prepare, PING_IN_POOL, self._timeout, self._log)
+    def _set_pool(self, pool: Mapping[str, Any] | None) -> None:
+        """Sets the pool of a client that has no connection yet, and which server it begins with."""
+        self._handshake.set_pool(pool)
+        self._handshake.is_list = len(self._retry.endpoints) > 1
+        self._retry.choose(pool_key(pool))
+
+    def _new_retry(self, endpoints: Sequence[Endpoint]) -> Retry:
+        return Retry(endpoints, self._handshake.prepare, PING_IN_POOL, self._timeout, self._log)
 
     @property
     def address(self) -> str:
-        """Of the server."""
+        """Of the server, of a list that of the one that is used."""
         return self._retry.endpoint.address
 
     def __enter__(self: _Self) -> _Self:
@@ -534,7 +542,7 @@ class LookupKeyClient(_Requests):
     _boundary_type: Callable[..., Any] = TailKeyBoundary
 
     def _begin_work(self) -> None:
-        self._worker = Worker()
+        self._worker = Worker("hitline-lookup")
         self._pending: dict[str, Task[LookupResult]] = {}
         self._pending_lock = threading.Lock()
 

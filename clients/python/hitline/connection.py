@@ -312,6 +312,16 @@ class Connection:
             data += self._receive(deadline, ConnectionFailed)
 
 
+def parse_list(addresses: str, tls: ssl.SSLContext | None = None) -> list[Endpoint]:
+    """Returns where the servers of an address, or of a list with commas, listen. tls is for those of tls://."""
+    if not isinstance(addresses, str):
+        parse_address(addresses)  # raises
+    found = [address.strip() for address in addresses.split(",")]
+    if len(found) > 1 and any(address.startswith("tls://") for address in found):
+        return [Endpoint(address, tls if address.startswith("tls://") else None) for address in found]
+    return [Endpoint(address, tls) for address in found]
+
+
 def encode(*frames: bytes) -> tuple[bytes, ...]:
     """Returns a message of frames, as pieces to be sent one after the other."""
     parts: list[bytes] = []

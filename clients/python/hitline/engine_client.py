@@ -132,7 +132,7 @@ class EngineClient(LookupKeyClient):
 
     def __init__(self, vllm_config: object) -> None:
         settings = self.settings
-        self._server_id = ""  # of the last instance
+        self._server_ids: dict[Endpoint, str] = {}  # of the last instance of each
         self.own_server = server = OwnServer(settings.program, _store_settings(), logger) if settings.program else None
         super().__init__(
             f"ipc://{server.path}" if server else settings.address,
@@ -160,10 +160,11 @@ class EngineClient(LookupKeyClient):
             logger.warning("the client is not closed when the engine shuts down: %s", difference)
         if server is not None and not self._start_server(server):
             return
-        logger.info("lookups are asked of hitline at %s, in the form of vLLM %s", self.address, settings.release)
+        address = self.address if server else settings.address
+        logger.info("lookups are asked of hitline at %s, in the form of vLLM %s", address, settings.release)
 
-    def _new_retry(self, endpoint: Endpoint) -> Retry:
-        return super()._new_retry(endpoint if self.own_server is None else OwnEndpoint(self.own_server))
+    def _new_retry(self, endpoints: Sequence[Endpoint]) -> Retry:
+        return super()._new_retry(endpoints if self.own_server is None else [OwnEndpoint(self.own_server)])
 
     def _start_server(self, server: OwnServer) -> bool:
         """Starts the engine's own server, and tells whether it did. If its configuration is
@@ -279,7 +280,7 @@ class EngineClient(LookupKeyClient):
         transfer = getattr(vllm_config, "kv_transfer_config", None)
         self.renewals.saves = transfer is None or engine_pool.saves(transfer, self.settings.release)
         info = describe_client(vllm_config, self.settings.instance_id)
-        self._handshake.set_pool({**self._describe(vllm_config, kv_cache_config), "client": info})
+        self._set_pool({**self._describe(vllm_config, kv_cache_config), "client": info})
         self.key_prefixes = key_prefixes
         try:
             reply = self.check_pool(timeout=max(self._timeout, START_TIMEOUT))
@@ -368,7 +369,8 @@ class EngineClient(LookupKeyClient):
 
     def _log_restart(self, instance: Instance) -> None:
         """Is called before the new instance is told the pool."""
-        if self._server_id:
+        endpoint = self._retry.endpoint
+        if endpoint in self._server_ids:
             self.remembered.forget()
             what = "hitline at %s was restarted at %s"
             if self._handshake.backend == "memory":
@@ -376,7 +378,7 @@ class EngineClient(LookupKeyClient):
                 logger.warning(what, self.address, instance.start_time)
             else:
                 logger.info(what, self.address, instance.start_time)
-        self._server_id = instance.id
+        self._server_ids[endpoint] = instance.id
 
 
 def dies_of_failed_loads(release: str, reply: dict[str, Any]) -> bool:

@@ -10,17 +10,21 @@ is logged.
 A request whose connection ends before the first byte of its reply is sent once more, if it changes nothing, and unless
 the reply before was a refusal. One that is refused as busy is sent again, later and later, until its deadline; after
 that each further lookup is sent once, until one is answered. Nothing else is tried twice.
+
+Of a list of servers one is used, which its pool's name chooses. When that cannot be reached, or hangs, the next one is
+dialled at once; after a minute the first again, in a thread, and it is used from the next request on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hitline.connection import PARTLY_DONE, REFUSED, Connection, Endpoint, Lost, Request, forkable
 from hitline.errors import (
@@ -34,6 +38,7 @@ from hitline.errors import (
     decode_refusal,
 )
 from hitline.probe import Probe
+from hitline.worker import Task, Worker
 
 # From a failed dial to the next, in seconds.
 DIAL_PAUSE = 0.01
@@ -50,6 +55,12 @@ _MAX_PAUSE = 1.0
 # request if that is more.
 PING_TIMEOUT = 1.0
 
+# How long another server of a list is used than the one to begin with, in seconds.
+BACK_AFTER = 60.0
+
+# How long a server that refuses the pool is not left after all of the list have refused it, in seconds.
+_STAYS = 10.0
+
 # What is left at least for a reset that has waited, in seconds.
 MIN_TIMEOUT = 0.01
 
@@ -62,14 +73,19 @@ class Retry:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoints: Sequence[Endpoint],
         prepare: Callable[[Retry, Connection, Request, float], None],
         ping: Request,
         timeout: float,
         log: FailureLog,
     ) -> None:
         """timeout is that of a lookup, in seconds."""
-        self.endpoint = endpoint
+        self.endpoints = endpoints
+        self._first = self._at = 0  # which of them is used at first, and now
+        self._failures = 0  # of them since one was ready, less than there are
+        self._left_at = 0.0  # when another was used than the first, or the first dialled again
+        self._stays_until = 0.0  # when one that refuses the pool may be left again, after all have refused it
+        self._was_ready = False  # whether one has served the pool
         self.connection: Connection | None = None
         self.closed = False
         self.last_failure = ""  # why nothing is tried until a ping is answered, or until retry_at
@@ -95,12 +111,50 @@ class Retry:
         self._closing = threading.Event()
         ping = weakref.WeakMethod(self.ping_once)  # the thread must not keep a client that is dropped
         self.probe = Probe(lambda: (alive := ping()) is None or alive())
+        self._dialler = Worker("hitline-dial")
+        self._spare: tuple[Connection, Task[None]] | None = None  # to the first of the endpoints, and its connecting
         weakref.finalize(self, self.probe.stop)
 
     def _after_fork(self) -> None:
         self._begin()
         with contextlib.suppress(OSError):
             self.drop()  # closes this process's copy, and says nothing to the server
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The one that is used."""
+        return self.endpoints[self._at]
+
+    def choose(self, key: bytes) -> None:
+        """Begins with an endpoint that follows from a key, or with the first without one. Go clients do the same."""
+        digest = hashlib.sha256(key).digest()
+        self._first = self._at = int.from_bytes(digest[:8], "big") % len(self.endpoints) if key else 0
+
+    def _go_on(self) -> bool:
+        """Uses the next endpoint, and tells whether all have failed since one was ready."""
+        if self._at == self._first:
+            self._left_at = self.clock()
+        self._at = (self._at + 1) % len(self.endpoints)
+        self._failures = (self._failures + 1) % len(self.endpoints)
+        return not self._failures
+
+    def _go_back(self) -> None:
+        """Connects to the first endpoint in a thread, when that is due, and uses it once it is connected."""
+        if self._spare is None:
+            if self.clock() - self._left_at >= BACK_AFTER:
+                self._left_at = self.clock()
+                connection = Connection(self.endpoints[self._first])
+                task = self._dialler.submit(connection.connect, time.monotonic() + self._ping_timeout)
+                self._spare = connection, task
+            return
+        connection, task = self._spare
+        if not task.is_done:
+            return
+        self._spare = None
+        with contextlib.suppress(OSError, ValueError):
+            task.result()
+            self.drop()
+            self._at, self.connection = self._first, connection
 
     def exchange(
         self, request: Request, timeout: float, *, resend: bool = True, waits: bool = False, force: bool = False
@@ -168,6 +222,7 @@ class Retry:
                     sends_again = False
                     continue
                 if isinstance(error, RequestTimeout):
+                    self._go_on()
                     self._hangs(str(error))
                 raise
             self.pause = 0.0
@@ -177,6 +232,8 @@ class Retry:
 
     def _connected(self, request: Request, deadline: float, waits: bool, force: bool) -> Connection:
         """Returns a connection on which the request can be sent, and dials until there is one."""
+        if self._at != self._first:
+            self._go_back()
         connection = self.connection
         is_old = connection is not None and connection.is_alive()
         is_first, until = True, deadline
@@ -188,9 +245,13 @@ class Retry:
                     self._prepare(self, connection, request, deadline)
                     connection.refused_last = False
                 self._dialling = ""
+                self._was_ready, self._failures = True, 0
                 return connection
             except (RefusedError, WrongRelease):  # the connection is as it was
                 self._dialling = ""
+                if self._may_leave():
+                    connection = None
+                    continue
                 raise
             except BaseException as error:
                 self.drop()
@@ -198,6 +259,8 @@ class Retry:
                     is_old = False
                     continue
                 is_old = False
+                if isinstance(error, Lost) and not self.closed and not self._go_on():
+                    continue
                 if is_first:
                     waits, is_first = not force and (waits or self._seen_lately()), False
                     until = deadline if request.is_lookup else min(deadline, self.clock() + self._timeout)
@@ -208,10 +271,21 @@ class Retry:
                 self._dialling = ""
                 raise
 
+    def _may_leave(self) -> bool:
+        """Whether a server of a list that refuses the pool is left for the next. At the start none is."""
+        now = self.clock()
+        if len(self.endpoints) == 1 or not self._was_ready or now < self._stays_until:
+            return False
+        if self._go_on():
+            self._stays_until = now + _STAYS
+            return False
+        return True
+
     def _may_dial_again(self, error: BaseException, until: float, waits: bool) -> bool:
         """Whether the request dials again after an error. If that is over, later ones fail at once."""
         now = self.clock()
         if isinstance(error, RequestTimeout):
+            self._go_on()
             self._hangs(str(error))
         elif isinstance(error, ConnectionFailed) and not self.closed and now >= self.retry_at:  # else of files
             if waits and now + DIAL_PAUSE < until:
@@ -238,24 +312,38 @@ class Retry:
                 self._stayed_busy(request, str(refusal))
                 raise refusal
             if not connection.wait(again):
-                raise Lost(f"{self.endpoint.address} closed the connection")
+                raise Lost(f"{connection.endpoint.address} closed the connection")
             pause = min(2 * pause, _MAX_PAUSE)
 
     def _connect(self, deadline: float) -> Connection:
-        """Returns a new connection in place of the one before."""
+        """Returns a new connection in place of the one before, to the next endpoint that can be reached."""
+        while True:
+            left = len(self.endpoints) - self._failures
+            now = self.clock()
+            try:
+                # One that does not answer leaves time for the others.
+                return self._connect_one(now + (deadline - now) / left)
+            except ConnectionFailed:
+                if self.closed or self.retry_at > now or self._go_on():
+                    raise
+            except RequestTimeout:
+                if self._go_on():
+                    raise
+
+    def _connect_one(self, until: float) -> Connection:
         self.drop()
         # Known to close before it is waited for; either sees what the other did.
         self.connection = connection = Connection(self.endpoint)
         if self.closed:
             raise ConnectionFailed("the client is closed")
         try:
-            connection.connect(deadline)
+            connection.connect(until)
         except (OSError, ValueError) as error:
             text = f"cannot connect to {self.endpoint.address}: {error}"
             if isinstance(error, ValueError):  # of a name, or of the files for TLS
                 self.back_off(text)
                 raise ConnectionFailed(text) from error
-            if isinstance(error, socket.timeout) or self.clock() >= deadline:
+            if isinstance(error, socket.timeout) or self.clock() >= until:
                 raise RequestTimeout(text) from error
             raise ConnectionFailed(text) from error
         return connection
@@ -323,9 +411,11 @@ class Retry:
         self.probe.stop()
         self.closed = True
         self._closing.set()
-        connection = self.connection
-        if connection is not None:
-            connection.interrupt()
+        spare, connection = self._spare, self.connection
+        for each in (connection, spare and spare[0]):
+            if each is not None:
+                each.interrupt()
+        self._dialler.stop()
         # A thread that looks up a host's name is not woken. It drops its connection itself.
         if self.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             try:
@@ -333,3 +423,6 @@ class Retry:
             finally:
                 self.lock.release()
         self.probe.join(max(0.0, deadline - time.monotonic()))
+        self._dialler.join(max(0.0, deadline - time.monotonic()))
+        if spare is not None:
+            spare[0].close()
