@@ -199,9 +199,9 @@ class _Requests:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Takes tcp://host:port (IPv6 in brackets), host:port, tls://host:port,
-        or ipc:///path; or a list of them with commas, of which the client uses one that follows from its pool's name,
-        the next when that fails, and the first again after a minute: see docs/operations.md. timeout bounds each call in seconds, connecting
-        included, unless the call is given another one; looking up a host's name is the system's
+        or ipc:///path; or a list of them with commas, of which the client uses one that follows from its
+        pool's name, the next when that fails, and the first again after a minute. timeout bounds each call
+        in seconds, connecting included, unless the call is given another one; looking up a host's name is the system's
         and is not bounded. vllm is the release of the engine, one of VLLM_RELEASES: lookups of a server
         whose pool is of another one fail with WrongRelease. pool is {"name": ...} or a description: the
         fields of pool in the server's configuration, and a name if it is to have one. Either may have client, a dict
