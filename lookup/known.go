@@ -49,7 +49,7 @@ func (k *knownBlocks) Known(g int, hashes coordinator.Hashes, first, stride int,
 // takes long.
 func (r *remote) lookupKnown(numTokens int64, hashes coordinator.Hashes) (Answer, bool) {
 	known := &knownBlocks{keyLease: keyLease{remote: r, window: r.window()}, left: maxKnownBlocks}
-	if known.window == 0 || hashes.Len() > smallHashes {
+	if known.window == 0 || hashes.Len() > smallHashes || r.service.coord.NumBlocks(hashes) > maxKnownBlocks {
 		return Answer{}, false
 	}
 	hit, ending, err := r.service.coord.LookupEnding(numTokens, hashes, known)

@@ -28,7 +28,7 @@ const (
 	readOnBuffer = 64 << 10
 	// turnTime is how long a turn begins further requests, and readOnTime how long it reads on: what it
 	// reads then is usually served within the turn.
-	turnTime, readOnTime = 100 * time.Microsecond, 50 * time.Microsecond
+	turnTime, readOnTime = 50 * time.Microsecond, 25 * time.Microsecond
 	// requestsPerLook is how many requests are served before the clock is looked at.
 	requestsPerLook = 8
 	// requestsWithoutMemory is how many more a turn serves if there is no memory to keep them.
