@@ -81,8 +81,9 @@ func (h *Holder) Bytes() int64 { return h.bytes.Load() }
 
 // Set makes a holder hold n bytes, of which some are kept: they have arrived and are not read. It has its own share. Beyond
 // that what is kept counts as small, and the rest as large, and it may have no more than is left then: so who wants less is
-// admitted longer. If it waits for requests of its own, it may keep as much as is left, and hold no more than before in any
-// case. Set returns false and changes nothing if that is too much.
+// admitted longer. If it waits for requests of its own, it may keep as much as is left, but for an eighth of all: that is for
+// those who wait for nothing. It may hold no more than before in any case. Set returns false and changes nothing if that is
+// too much.
 func (a *Admission) Set(h *Holder, n, kept int64, waits bool) bool {
 	share := a.share.Load()
 	hadSmall, hadLarge := parts(h.Bytes(), h.kept, h.share)
@@ -91,9 +92,9 @@ func (a *Admission) Set(h *Holder, n, kept int64, waits bool) bool {
 		if large > hadLarge && !a.add(large-hadLarge, false, large) {
 			return false
 		}
-		some := small
+		some := max(small, a.max.Load()/8)
 		if !waits {
-			some += large
+			some = small + large
 		}
 		if small > hadSmall && !a.add(small-hadSmall, true, some) {
 			a.Free(max(large-hadLarge, 0), false)
