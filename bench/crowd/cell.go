@@ -1,0 +1,243 @@
+//go:build linux
+
+package crowd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/coordinator"
+)
+
+// cell is a way and a number of engines, with a store of its own.
+type cell struct {
+	o       Options
+	tp      int
+	way     Way
+	engines int
+
+	pool     coordinator.Pool
+	prefixes []string
+	turns    *turns
+	upcoming turn // the next one
+
+	folder   string // of sockets
+	master   *process.Master
+	tap      *tap // to the master, for hitlines
+	hitlines []*process.Process
+	clients  []*storeClient
+	lookups  []*lookups // by engine
+	tally    *tally     // of the window under way
+}
+
+func (c *cell) String() string { return fmt.Sprintf("TP %d, %s, %d engines", c.tp, c.way, c.engines) }
+
+// run measures the cell.
+func (c *cell) run(ctx context.Context, s *sessions, m process.Mooncake) (Figures, error) {
+	defer c.stop()
+	if err := c.start(ctx, s, m); err != nil {
+		return Figures{}, err
+	}
+	if _, err := c.window(ctx, c.o.Lead); err != nil {
+		return Figures{}, err
+	}
+	return c.window(ctx, c.o.Window)
+}
+
+// start starts the master and what asks it, and fills the store. stop undoes it, also after an error.
+func (c *cell) start(ctx context.Context, s *sessions, m process.Mooncake) (err error) {
+	c.pool = newPool(c.tp)
+	if c.prefixes, err = keyPrefixes(c.pool); err != nil {
+		return err
+	}
+	if c.folder, err = os.MkdirTemp("/tmp", "hitbench"); err != nil { // the path of a socket has at most 107 bytes
+		return err
+	}
+	if c.master, err = m.StartMaster(ctx, c.o.Timeout); err != nil {
+		return err
+	}
+	blocks := c.o.StoreTokens / blockTokens * c.engines
+	o := process.Options{Timeout: c.o.Timeout}
+	if c.clients, err = startClients(ctx, c.o.Python, c.master.RPC, blocks*c.tp, c.prefixes, o); err != nil {
+		return err
+	}
+	c.turns = newTurns(s, c.engines, c.o.CacheTokens/blockTokens, c.o.Seed)
+	if err := fillStore(ctx, c.clients, c.turns.fill(blocks)); err != nil {
+		return err
+	}
+	c.upcoming = c.turns.next()
+	return c.startLookups(ctx)
+}
+
+// startLookups starts hitlines, if the way has any, and connects the engines.
+func (c *cell) startLookups(ctx context.Context) (err error) {
+	if c.way == None {
+		return nil
+	}
+	if !c.way.isHitline() {
+		for range c.engines {
+			l, err := dialMaster(c.master.RPC, c.o.Timeout)
+			if err != nil {
+				return err
+			}
+			c.lookups = append(c.lookups, l)
+		}
+		return nil
+	}
+	if c.tap, err = newTap(c.master.RPC, nil); err != nil {
+		return err
+	}
+	var address string
+	for i := range c.engines {
+		if i == 0 || c.way == Each {
+			address = "ipc://" + filepath.Join(c.folder, fmt.Sprintf("%d.sock", i))
+			cmd := exec.Command(c.o.Hitline, "serve", "--listen", address, "--backend", "mooncake")
+			cmd.Env = append(process.Environ(), "HITLINE_LOG_FORMAT=json", "HITLINE_BACKEND_MOONCAKE_MASTERS="+c.tap.addr())
+			p, err := process.Start(ctx, cmd, process.Options{Timeout: c.o.Timeout})
+			if err != nil {
+				return err
+			}
+			c.hitlines = append(c.hitlines, p)
+		}
+		l, err := dialHitline(ctx, address, c.pool, c.o.Timeout)
+		if err != nil {
+			return err
+		}
+		c.lookups = append(c.lookups, l)
+	}
+	return nil
+}
+
+// stop stops what start has started.
+func (c *cell) stop() {
+	for _, l := range c.lookups {
+		l.close()
+	}
+	for _, p := range c.hitlines {
+		p.Stop()
+	}
+	if c.tap != nil {
+		c.tap.close()
+	}
+	for _, s := range c.clients {
+		s.child.Stop()
+	}
+	if c.master != nil {
+		c.master.Stop()
+	}
+	if c.folder != "" {
+		_ = os.RemoveAll(c.folder)
+	}
+}
+
+// window runs the turns that begin in a time, and returns its figures when all have ended.
+func (c *cell) window(ctx context.Context, length time.Duration) (Figures, error) {
+	c.tally = &tally{}
+	before, err := c.read(ctx)
+	if err != nil {
+		return Figures{}, err
+	}
+	began := time.Now()
+	group, playing := errgroup.WithContext(ctx)
+	defer context.AfterFunc(ctx, func() { // ends questions
+		for _, l := range c.lookups {
+			l.close()
+		}
+	})()
+	first := c.upcoming.at
+	for end := first + length; c.upcoming.at < end && playing.Err() == nil; c.upcoming = c.turns.next() {
+		one, arrives := c.upcoming, began.Add(c.upcoming.at-first)
+		if sleepUntil(playing, arrives) != nil {
+			break // Wait says why
+		}
+		group.Go(func() error { return c.play(playing, one, arrives) })
+	}
+	if err := group.Wait(); err != nil {
+		return Figures{}, err
+	}
+	if err := sleepUntil(ctx, began.Add(length)); err != nil {
+		return Figures{}, err
+	}
+	after, err := c.read(ctx)
+	if err != nil {
+		return Figures{}, err
+	}
+	after.addSince(before, &c.tally.f)
+	c.tally.finish()
+	return c.tally.f, nil
+}
+
+// play asks for the hit of a turn that arrives at a time, and loads and saves it.
+func (c *cell) play(ctx context.Context, one turn, arrives time.Time) error {
+	hit, err := c.hit(ctx, one, arrives)
+	if err != nil {
+		return err
+	}
+	hit = min(hit, one.hittable()*blockTokens)
+	s, err := c.clients[one.owner%numClients].load(ctx, one, hit/blockTokens)
+	if err != nil {
+		return err
+	}
+	c.tally.save(one, hit, s)
+	return nil
+}
+
+// hit asks for the hit of a turn, in tokens, as the cell's way does.
+func (c *cell) hit(ctx context.Context, one turn, arrives time.Time) (int, error) {
+	if c.way == None {
+		return 0, sleepUntil(ctx, arrives.Add(time.Duration(one.wait)*stepPeriod))
+	}
+	l := c.lookups[one.engine]
+	if !c.way.isHitline() {
+		ask := c.askMaster(l, one)
+		if c.way == OwnAsync {
+			return askBeside(ctx, arrives, one.wait, ask)
+		}
+		return askEachStep(ctx, arrives, one.wait, ask)
+	}
+	start, full := one.start, one.hittable()*blockTokens
+	if c.way == Whole {
+		start = 0
+	}
+	if start*blockTokens >= full { // the plug-in asks for nothing then
+		return full, sleepUntil(ctx, arrives.Add(time.Duration(one.wait)*stepPeriod))
+	}
+	ask := func(ctx context.Context, due time.Time, waited bool) (int, error) {
+		hit, err := l.askHitline(ctx, one, start)
+		c.count(due, waited, func(f *Figures) {})
+		return hit, err
+	}
+	return askRemembering(ctx, arrives, one.wait, full, ask)
+}
+
+// askMaster returns the question of vLLM's own lookup for a turn: all keys, in one request.
+func (c *cell) askMaster(l *lookups, one turn) question {
+	request := existRequest(0, c.prefixes, one.hashes)
+	return func(_ context.Context, due time.Time, waited bool) (int, error) {
+		answers, err := l.askMaster(request)
+		c.count(due, waited, func(f *Figures) {
+			f.LookupKeys += int64(len(answers) / 2)
+			f.LookupLeases += int64(countFound(answers))
+		})
+		return leadingFound(answers, len(c.prefixes)) * blockTokens, err
+	}
+}
+
+// count counts a question that was due at a time.
+func (c *cell) count(due time.Time, waited bool, change func(f *Figures)) {
+	took := time.Since(due)
+	c.tally.add(func(f *Figures) {
+		f.Lookups++
+		change(f)
+	})
+	if waited {
+		c.tally.lookup(took)
+	}
+}
