@@ -37,6 +37,9 @@ SECONDS ?= 5
 ROUNDS ?= 3
 comma := ,
 
+# Without cgo, as in what is released: what make compiles is the same with a C compiler and without one.
+export CGO_ENABLED ?= 0
+
 # Whether the programs know their commit, which the reports of hitbench hold: Go stamps it
 # unless there is no repository here, or one that git refuses to read.
 VCS = $(shell git status --porcelain >/dev/null 2>&1 && echo auto || echo false)
@@ -60,10 +63,12 @@ DYNAMO ?= $(shell command -v cargo)
 .PHONY: help
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
+	@echo 'The first time all is compiled. On two cores build, demo and wheels then take a'
+	@echo 'minute or two, and test about four.'
 
 .PHONY: build
 build: ## Build bin/hitline and bin/hitbench
-	go build -buildvcs=$(VCS) -o bin/ ./cmd/...
+	scripts/compile -o bin/ -buildvcs=$(VCS) ./cmd/...
 
 .PHONY: rivals
 rivals: build ## Build the programs with llm-d's index, and with Dynamo's (DYNAMO), for hitbench compare --holders
@@ -72,7 +77,7 @@ rivals: build ## Build the programs with llm-d's index, and with Dynamo's (DYNAM
 	$(if $(DYNAMO),cp bench/rivals/dynamo/target/release/hitbench-dynamo bin/)
 
 .PHONY: demo
-demo: build ## Start a server, replay a trace over TCP, check every answer
+demo: build ## Show a hit, a miss and why, a router's answer; replay a trace
 	@scripts/demo
 
 .PHONY: test
@@ -113,8 +118,8 @@ bench-check: ## Compare the speed of this tree with that of BASE (main~1)
 	@scripts/bench-check $(BASE)
 
 .PHONY: attack
-attack: ## Measure what a client waits while others attack; ONLY, TLS
-	go test -tags hitline_attack -count=1 -timeout 0 -v -run '^TestAttack$$/^($(subst $(comma),|,$(ONLY)))' \
+attack: ## Measure memory, and what a client waits, while others attack; ONLY, TLS
+	go test -tags hitline_attack -count=1 -timeout 0 -v -run '^Test(Attack|Memory)$$/^($(subst $(comma),|,$(ONLY)))' \
 		./internal/attack -args -seconds '$(SECONDS)' -rounds '$(ROUNDS)' $(if $(TLS),-tls)
 
 .PHONY: lint
@@ -125,9 +130,10 @@ lint: ## Run staticcheck, golangci-lint and shellcheck
 	shellcheck $(SHELL_SCRIPTS)
 
 .PHONY: lines
-lines: ## Count the lines of Go and of its tests, and the words of documents
-	@count() { git ls-files -z -- "$${@:2}" ':!integrations' ':!bench/rivals' | xargs -0 cat | wc $$1; }; \
-		echo "Go without tests: $$(count -l '*.go' ':!*_test.go'), tests: $$(count -l '*_test.go') lines; documents: $$(count -w '*.md') words"
+lines: ## Count the lines of Go, of its tests and of Python, in all modules, and the words of documents
+	@count() { git ls-files -z -- "$${@:2}" | xargs -0 cat | wc $$1; }; \
+		echo "Go without tests: $$(count -l '*.go' ':!*_test.go'), tests: $$(count -l '*_test.go'), Python: $$(count -l '*.py') lines;" \
+			"documents: $$(count -w '*.md') words"
 
 .PHONY: generate
 generate: ## Generate the assembly anew
@@ -155,9 +161,12 @@ packages: ## Build archives, deb, rpm, SBOMs and checksums into dist
 snapshot: ## Build everything of a release into dist; publish nothing
 	@for part in wheels chart image packages; do echo "== $$part"; $(MAKE) -s $$part ALL=1 || exit; done
 
-.PHONY: check-workflows check-api check-alerts check-chart check-image check-wheels check-packages check-snapshot
+.PHONY: check-workflows check-readme check-api check-alerts check-chart check-image check-wheels check-packages check-snapshot
 check-workflows: ## Check the workflows, and that what they call exists
 	@scripts/check-workflows
+
+check-readme: ## Run make demo and make test in a Debian with Go alone; needs root
+	@scripts/check-readme
 
 check-api: ## Compare the Go API with the last release; go install a tag
 	@scripts/check-api
@@ -184,7 +193,7 @@ check-snapshot: ## Build a release twice and compare the bytes
 
 .PHONY: check-release
 check-release: ## All checks of what a release publishes; minutes, needs root
-	@for check in workflows api alerts chart image wheels packages snapshot; do echo "== check-$$check"; $(MAKE) -s check-$$check || exit; done
+	@for check in workflows readme api alerts chart image wheels packages snapshot; do echo "== check-$$check"; $(MAKE) -s check-$$check || exit; done
 
 .PHONY: publish-image
 publish-image: ## Push dist/image of a release to ghcr.io; needs docker login

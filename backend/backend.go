@@ -36,7 +36,8 @@ func (k KeyList) Strings() []string { return k }
 // Backend is a remote store of blocks. Its methods must be safe for concurrent use. Those
 // that change the store borrow keys: they must not read them after they have returned.
 //
-// A method must return soon after its context ends. The service waits 5 ms longer and then
+// A method must return soon after its context ends, but a change that the store has been sent only
+// when it can no longer take effect, as far as can be known. The service waits 5 ms longer and then
 // abandons the call. It starts no Exists while 64 abandoned ones, or twice
 // RemoteConfig.Workers if that is more, have not returned. It starts no other change while
 // an abandoned change has not returned, since the abandoned one could undo it.
@@ -77,9 +78,16 @@ type Lease struct {
 	Duration time.Duration
 	// Stated is what the store itself has said, 0 before. It does not say whether the store has groups.
 	Stated time.Duration
-	// Generation changes with the leader, and when a connection to it is lost: what was found under another one may have
-	// been found by another process.
-	Generation uint64
+}
+
+// Watcher is a Backend that watches its store, also between calls. Its methods ask nobody, and do not wait.
+type Watcher interface {
+	// Generation grows whenever keys may have gone that none of the backend's own calls has removed: another leader
+	// or process answers, a connection was lost while a call was on it, or none can be made. A connection that was
+	// found to have ended before the first byte of a call was sent is no reason, if the next one is to the same process.
+	Generation() uint64
+	// Failure returns why the store cannot be reached, nil if it can as far as is known.
+	Failure() error
 }
 
 // Prober is a Backend that can be asked without keeping what it finds.

@@ -16,7 +16,7 @@
 //
 // The service calls a backend from several goroutines at once, never from an event loop. The
 // context of every call has a deadline. A call must return soon after its context ends,
-// because its worker waits for nothing else.
+// because its worker waits for nothing else; see Backend for changes.
 //
 // # Errors
 //

@@ -31,7 +31,7 @@
 //	0.24.0-0.28.0   none: 32 random bytes                 untagged
 //	0.29.0-0.30.0   "vllm-none-hash"; random for xxhash   untagged
 //	0.31.0-0.32.0   as above                              tagged
-//	0.33.0          as above                              tagged, lookahead tokens
+//	since 0.33.0    as above                              tagged, lookahead tokens
 //
 // PYTHONHASHSEED wins where it is set. With a random seed NewVLLM fails: the hashes cannot be
 // known. Extra keys are a tuple, in this order:

@@ -1,7 +1,7 @@
 package blockhash
 
 import (
-	"errors"
+	"slices"
 
 	"github.com/hitline/hitline/coordinator"
 )
@@ -13,27 +13,15 @@ type rules struct {
 	lookahead bool // hashes may cover tokens behind the block
 }
 
-var (
-	rules0240 = rules{}
-	rules0290 = rules{fixedSeed: true}
-	rules0310 = rules{fixedSeed: true, tagged: true}
-	rules0330 = rules{fixedSeed: true, tagged: true, lookahead: true}
-)
-
-// releaseRules has the rules of each release that coordinator.Releases returns.
-var releaseRules = map[string]rules{
-	"0.24.0": rules0240,
-	"0.25.0": rules0240,
-	"0.25.1": rules0240,
-	"0.26.0": rules0240,
-	"0.27.0": rules0240,
-	"0.27.1": rules0240,
-	"0.28.0": rules0240,
-	"0.29.0": rules0290,
-	"0.30.0": rules0290,
-	"0.31.0": rules0310,
-	"0.32.0": rules0310,
-	"0.33.0": rules0330,
+// changes has the releases whose hashes differ from those of the release before, oldest first.
+var changes = []struct {
+	since string
+	rules rules
+}{
+	{"0.24.0", rules{}},
+	{"0.29.0", rules{fixedSeed: true}},
+	{"0.31.0", rules{fixedSeed: true, tagged: true}},
+	{"0.33.0", rules{fixedSeed: true, tagged: true, lookahead: true}},
 }
 
 // rulesOf returns the rules of a release, of the newest one for an empty name.
@@ -42,11 +30,14 @@ func rulesOf(release string) (rules, error) {
 		release = coordinator.NewestRelease()
 	}
 	if err := coordinator.CheckRelease(release); err != nil {
-		return rules{}, badField("release", "%w", errors.Unwrap(err)) // without its package
+		return rules{}, badField("release", "%w", err)
 	}
-	r, ok := releaseRules[release]
-	if !ok {
-		return rules{}, badField("release", "the block hashes of vLLM %s are not known", release)
+	known := coordinator.Releases()
+	at, found := slices.Index(known, release), rules{}
+	for _, change := range changes {
+		if slices.Index(known, change.since) <= at {
+			found = change.rules
+		}
 	}
-	return r, nil
+	return found, nil
 }

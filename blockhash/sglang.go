@@ -59,9 +59,9 @@ func NewSGLang(c SGLangConfig) (*SGLang, error) {
 	ns := c.Namespace
 	switch {
 	case c.PageSize < 1 || c.PageSize > maxTokens:
-		return nil, fmt.Errorf("blockhash: page size %d, want 1 to %d", c.PageSize, maxTokens)
+		return nil, fmt.Errorf("page size %d, want 1 to %d", c.PageSize, maxTokens)
 	case !utf8.ValidString(ns.Salt) || ns.ExtraKey != nil && !utf8.ValidString(*ns.ExtraKey):
-		return nil, errors.New("blockhash: salt or extra key is not UTF-8")
+		return nil, errors.New("salt or extra key is not UTF-8")
 	}
 	h := &SGLang{pageSize: c.PageSize, bigrams: c.Bigrams}
 	var salt *string

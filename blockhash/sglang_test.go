@@ -16,12 +16,13 @@ func newSGLang(t testing.TB, c SGLangConfig) *SGLang {
 }
 
 func TestSGLangErrors(t *testing.T) {
-	for _, c := range []SGLangConfig{
-		{}, {PageSize: -1}, {PageSize: maxTokens + 1},
-		{PageSize: 1, Namespace: Namespace{Salt: "\xff"}}, {PageSize: 1, Namespace: Namespace{ExtraKey: ptr("\xff")}},
-	} {
-		_, err := NewSGLang(c)
-		assert.ErrorContains(t, err, "blockhash: ")
+	for _, size := range []int{0, -1, maxTokens + 1} {
+		_, err := NewSGLang(SGLangConfig{PageSize: size})
+		assert.ErrorContains(t, err, "page size")
+	}
+	for _, namespace := range []Namespace{{Salt: "\xff"}, {ExtraKey: ptr("\xff")}} {
+		_, err := NewSGLang(SGLangConfig{PageSize: 1, Namespace: namespace})
+		assert.ErrorContains(t, err, "not UTF-8")
 	}
 	h := newSGLang(t, SGLangConfig{PageSize: 1})
 	got, err := h.AppendHashes([]byte("before"), []int64{1, -1})

@@ -34,12 +34,12 @@ func Algorithms() []string {
 
 // Errors of wrong configurations and arguments.
 var (
-	ErrRandomSeed = errors.New("blockhash: the engine draws the seed of its hashes at random; " +
+	ErrRandomSeed = errors.New("the engine draws the seed of its hashes at random; " +
 		"set PYTHONHASHSEED in the engine, and the same seed here")
-	ErrParent    = errors.New("blockhash: the parent has another length than the hashes")
-	ErrStart     = errors.New("blockhash: hashing must start at the beginning of a block")
-	ErrToken     = errors.New("blockhash: negative token id")
-	ErrExtraKeys = errors.New("blockhash: wrong extra keys")
+	ErrParent    = errors.New("the parent has another length than the hashes")
+	ErrStart     = errors.New("hashing must start at the beginning of a block")
+	ErrToken     = errors.New("negative token id")
+	ErrExtraKeys = errors.New("wrong extra keys")
 )
 
 // defaultSeed is the seed from 0.29.0 on if PYTHONHASHSEED is not set.
@@ -225,5 +225,5 @@ func ShortHash(hash []byte) uint64 { return binary.BigEndian.Uint64(hash[len(has
 
 // badField returns an error of a configuration that names a field of it.
 func badField(field, format string, args ...any) error {
-	return fmt.Errorf("blockhash: %w", fielderror.New([]string{field}, format, args...))
+	return fielderror.New([]string{field}, format, args...)
 }

@@ -14,10 +14,15 @@ var keptArrays = make(chan []byte, numKept)
 
 // GetFor returns an empty buffer for up to n bytes, which belongs to the caller until Release.
 // For n of 1 to 8 MiB it uses a kept array of at least n bytes, if there is one. Otherwise it is
-// Get: nothing is allocated for bytes that have not arrived.
+// Get, but not with an array of more than four times n bytes: nothing is allocated for bytes that have not arrived.
 func GetFor(n int) *Buffer {
 	if n <= maxPooled || n > maxKept || Debug {
-		return Get()
+		b := Get()
+		if cap(b.B) <= 4*n {
+			return b
+		}
+		b.Release()
+		return new(Buffer)
 	}
 	for range numKept { // an array that is too short goes to the end of the list
 		select {

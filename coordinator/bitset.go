@@ -27,6 +27,16 @@ func lowBits(n int) uint64 {
 	return 1<<max(0, n) - 1
 }
 
+// firstBit returns the lowest bit that is set, 64 for each word if none is.
+func firstBit(set []uint64) int {
+	for w, word := range set {
+		if word != 0 {
+			return 64*w + bits.TrailingZeros64(word)
+		}
+	}
+	return 64 * len(set)
+}
+
 // countBits returns the number of bits set.
 func countBits(set []uint64) int {
 	n := 0

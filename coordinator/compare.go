@@ -65,7 +65,7 @@ func (c *Coordinator) Compare(configured Pool, described *Coordinator) []Differe
 
 // notCompared are the fields of a pool that compareFields passes over: groups have fields of their own, the release
 // counts by its rules, and retention_interval has no effect on lookups.
-var notCompared = []string{"groups", "vllm", "allow_unknown_vllm", "retention_interval"}
+var notCompared = []string{"groups", "vllm", "retention_interval"}
 
 // compareFields returns the differences of two pools, or of two groups, that matter. path is that of their fields.
 func compareFields[T any](path string, configured, want, got *T, equal bool) (differences []Difference) {

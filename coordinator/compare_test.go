@@ -12,22 +12,22 @@ import (
 
 // A field that is set to zero is not one that is missing.
 func TestCompareZeroValues(t *testing.T) {
-	plain := Pool{VLLM: "0.33.0", Groups: []Group{full(16), window(16, 32)}}
+	plain := Pool{VLLM: NewestRelease(), Groups: []Group{full(16), window(16, 32)}}
 	for field, described := range map[string]Pool{
-		"store_tp_size":                {VLLM: "0.33.0", StoreTPSize: new(0), Groups: plain.Groups},
-		"groups[1].enable_kv_transfer": {VLLM: "0.33.0", Groups: []Group{full(16), {Kind: SlidingWindow, BlockSize: 16, SlidingWindow: 32, EnableKVTransfer: new(false)}}},
+		"store_tp_size":                {VLLM: NewestRelease(), StoreTPSize: new(0), Groups: plain.Groups},
+		"groups[1].enable_kv_transfer": {VLLM: NewestRelease(), Groups: []Group{full(16), {Kind: SlidingWindow, BlockSize: 16, SlidingWindow: 32, EnableKVTransfer: new(false)}}},
 	} {
 		differences := must(t, plain).Compare(plain, must(t, described))
 		require.NotEmpty(t, differences, field)
 		assert.Equal(t, field, differences[0].Field)
 		assert.Empty(t, must(t, described).Compare(described, must(t, described)))
 	}
-	assert.Empty(t, must(t, plain).Compare(plain, must(t, Pool{VLLM: "0.33.0", Groups: []Group{{BlockSize: 16, EnableKVTransfer: new(true)}, window(16, 32)}})))
+	assert.Empty(t, must(t, plain).Compare(plain, must(t, Pool{VLLM: NewestRelease(), Groups: []Group{{BlockSize: 16, EnableKVTransfer: new(true)}, window(16, 32)}})))
 }
 
 // Of a model's name the component counts that keys have.
 func TestCompareModels(t *testing.T) {
-	named := func(model string) Pool { return Pool{VLLM: "0.33.0", ModelName: model} }
+	named := func(model string) Pool { return Pool{VLLM: NewestRelease(), ModelName: model} }
 	for described, want := range map[string][]Difference{
 		"org/llama": nil, "llama": nil, "/models/llama/": nil,
 		"qwen/": {newDifference("model_name", `"org/llama/"`, `"qwen/"`)},
@@ -43,23 +43,23 @@ func TestCompareLayout(t *testing.T) {
 		"LBHNC": {newDifference("tp_size", "2", "1")},
 		"HND":   {newDifference("kv_cache_layout", `"LBHNC"`, `"HND"`), newDifference("tp_size", "2", "1")},
 	} {
-		configured := Pool{VLLM: "0.33.0", TPSize: 2, NumKVHead: 8}
-		described := Pool{VLLM: "0.33.0", NumKVHead: 8, KVCacheLayout: layout}
+		configured := Pool{VLLM: NewestRelease(), TPSize: 2, NumKVHead: 8}
+		described := Pool{VLLM: NewestRelease(), NumKVHead: 8, KVCacheLayout: layout}
 		assert.Equal(t, want, must(t, configured).Compare(configured, must(t, described)))
 	}
 }
 
 // Where the release alone differs, it is named, and no keys that are equal.
 func TestCompareReleases(t *testing.T) {
-	configured := Pool{VLLM: "0.33.0"}
-	want := []Difference{newDifference("vllm", `"0.33.0"`, `"0.32.0"`)}
+	configured := Pool{VLLM: NewestRelease()}
+	want := []Difference{newDifference("vllm", text(NewestRelease()), `"0.32.0"`)}
 	assert.Equal(t, want, must(t, configured).Compare(configured, must(t, Pool{VLLM: "0.32.0"})))
 }
 
 // The values of a difference are those of the pool's own JSON.
 func TestDifferencesAreJSON(t *testing.T) {
 	configured := Pool{
-		VLLM: "0.33.0", ModelName: "ll<a>ma", TPSize: 2, NumKVHead: 8, UseEagle: true, PrefillTPSizes: []int{2, 8}, StoreTPSize: new(8),
+		VLLM: NewestRelease(), ModelName: "ll<a>ma", TPSize: 2, NumKVHead: 8, UseEagle: true, PrefillTPSizes: []int{2, 8}, StoreTPSize: new(8),
 		CachePrefix: "prefix", Groups: []Group{full(16), window(16, 32)},
 	}
 	described := Pool{VLLM: "0.32.0", TPSize: 4, NumKVHead: 8, StoreTPSize: new(4), Groups: []Group{full(32), full(32)}}
@@ -147,7 +147,7 @@ func TestCompareAgainstAnswers(t *testing.T) {
 func TestNumRanks(t *testing.T) {
 	for _, pool := range []Pool{
 		{}, {TPSize: 8, PPSize: 2}, {VLLM: "0.28.0", TPSize: 4, PCPSize: 2, Groups: []Group{full(16), mamba(16)}},
-		{VLLM: "0.33.0", TPSize: 2, NumKVHead: 8, StoreTPSize: new(8)},
+		{VLLM: NewestRelease(), TPSize: 2, NumKVHead: 8, StoreTPSize: new(8)},
 	} {
 		c, ranks := must(t, pool), 0
 		for g := range c.NumGroups() {

@@ -124,7 +124,7 @@ func judgeMasks(masks []Mask, want []conformance.Runs) conformance.Verdict {
 // newAt is New at the release of a folder of vectors, or at a commit by its date.
 func newAt(pool Pool, release string) (*Coordinator, error) {
 	dated := map[string]string{"2026-06-04": "", "2026-06-20": "", "2026-08-17": "0.28.0"}
-	pool.VLLM = conformance.Newest(release)
+	pool.VLLM = conformance.Newest((&Pool{VLLM: release}).FittingReleases())
 	if vllm, ok := dated[release]; ok {
 		pool.VLLM = vllm
 	}

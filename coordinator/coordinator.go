@@ -24,6 +24,8 @@ type Coordinator struct {
 	align     int64            // common alignment of hits in tokens
 	attention []attentionGroup // full family first
 	groups    []groupState     // by group number: the store groups
+	allFull   bool             // all groups have full attention
+	noBits    [][]uint64       // a bitset of each group, without a word
 	namespace string           // of keys, "" or beginning with @
 	prefixes  []string         // of keys, those of all groups
 	stretch   int              // the constant, but in tests
@@ -88,6 +90,8 @@ func New(pool Pool) (*Coordinator, error) {
 	c.markEagle()
 	c.mergeSpecs()
 	c.setLookEnd()
+	c.noBits = make([][]uint64, len(c.groups))
+	c.allFull = !slices.ContainsFunc(c.attention, func(a attentionGroup) bool { return !a.Kind.IsFull() })
 	for g := range c.groups {
 		state := &c.groups[g]
 		state.keyMask = c.lookupPattern(g)

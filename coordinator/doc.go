@@ -1,7 +1,7 @@
 // Package coordinator decides how many leading tokens of a prompt an external KV cache
 // pool can serve, and which blocks of each KV cache group these are. It reproduces the
 // coordinator and the worker's lookup of vLLM's MooncakeStore connector, of the releases
-// 0.24.0 to 0.33.0, bit for bit. Answers were recorded of three commits, too: those of
+// that Releases returns, bit for bit. Answers were recorded of three commits, too: those of
 // 2026-06-20 are the default's, those of 2026-08-17 are of 0.27.0 to 0.28.0, and those of
 // 2026-06-04 only show what changed. The package's input is presence: it does no I/O beyond a
 // [KeyStore].

@@ -10,7 +10,7 @@ import (
 func TestTextsForClients(t *testing.T) {
 	old := must(t, Pool{VLLM: "0.24.0", Groups: []Group{full(16), window(16, 33)}})
 	windows := must(t, Pool{VLLM: "0.26.0", Groups: []Group{window(16, 33)}})
-	chunks := must(t, Pool{VLLM: "0.33.0", Groups: []Group{local(16, 64)}})
+	chunks := must(t, Pool{VLLM: NewestRelease(), Groups: []Group{local(16, 64)}})
 	none := &Presence{NumHashes: 3, Bits: make([][]uint64, 2)}
 	for text, fail := range map[string]func() error{
 		"num_tokens 63 is no multiple of 16, which vLLM up to 0.26.0 sends: set pool.vllm to the engine's release": func() error {

@@ -111,31 +111,33 @@ func (c *Coordinator) Explain(p, onAnyRank *Presence, numTokens int64) (Hit, []G
 	return hit, ends, nil
 }
 
-// LookupExplain is Lookup and Explain over an external store. Unlike Lookup it checks all keys in one round, in the
+// LookupExplain is LookupEnding and Explain over an external store. Unlike Lookup it checks all keys in one round, in the
 // reference's order, and returns an error of the store: there is nothing to explain then.
-func (c *Coordinator) LookupExplain(numTokens int64, hashes Hashes, store KeyStore) (Hit, []GroupEnd, error) {
+func (c *Coordinator) LookupExplain(numTokens int64, hashes Hashes, store KeyStore) (Hit, []GroupEnd, Ending, error) {
 	l, err := c.newStoreLookup(numTokens, hashes)
 	if err != nil {
-		return Hit{}, nil, err
+		return Hit{}, nil, Ending{}, err
 	}
 	if l == nil {
 		none := &Presence{NumHashes: c.NumHashes(hashes), Bits: make([][]uint64, len(c.groups))}
-		return c.Explain(none, none, numTokens)
+		hit, ends, err := c.Explain(none, none, numTokens)
+		return hit, ends, c.nothingFound(hashes), err
 	}
 	defer l.release()
 	var answers []int
 	if l.wantAll(); l.numWanted() > 0 {
 		var storeErr error
 		if answers, storeErr, err = l.exists(store); storeErr != nil || err != nil {
-			return Hit{}, nil, errors.Join(storeErr, err)
+			return Hit{}, nil, Ending{}, errors.Join(storeErr, err)
 		}
 	}
 	p := &Presence{NumHashes: l.presence.NumHashes, Bits: l.presence.Bits, Start: l.presence.Start}
 	hit, ends, err := c.Explain(p, l.presentOnAnyRank(answers), numTokens)
-	if err == nil {
-		l.setMissingRanks(ends, answers)
+	if err != nil {
+		return Hit{}, nil, Ending{}, err
 	}
-	return hit, ends, err
+	l.setMissingRanks(ends, answers)
+	return hit, ends, c.Ending(p, hit, numTokens, &l.scratch), nil
 }
 
 // presentOnAnyRank returns the positions whose blocks are stored on at least one of their ranks,

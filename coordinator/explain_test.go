@@ -44,8 +44,8 @@ func TestExplain(t *testing.T) {
 		"mamba":          {Pool{Groups: []Group{{Kind: Mamba, BlockSize: 16}}}, [][]uint64{bitsOf(1)}, nil, 4, 64, []int64{32}, []Reason{ReasonMissing}, []int64{3}},
 		"state behind":   {Pool{Groups: []Group{full, {Kind: Mamba, BlockSize: 48, MambaCacheMode: "align"}}, VLLM: "0.28.0"}, [][]uint64{bitsOf(0, 1, 2, 3, 4), bitsOf(4)}, nil, 5, 112, []int64{80, 80}, []Reason{ReasonHashes, ReasonHashes}, []int64{-1, -1}},
 		"five of six":    {Pool{Groups: []Group{full, {Kind: Mamba, BlockSize: 48, MambaCacheMode: "align"}}, VLLM: "0.28.0"}, [][]uint64{bitsOf(0, 1, 2, 3, 4), bitsOf(4)}, nil, 5, 96, []int64{80, 80}, []Reason{ReasonComplete, ReasonComplete}, []int64{-1, -1}},
-		"one left, rest": {Pool{Groups: []Group{full}, VLLM: "0.33.0"}, [][]uint64{bitsOf(0, 1, 2)}, nil, 4, 64, []int64{48}, []Reason{ReasonComplete}, []int64{-1}},
-		"one block":      {Pool{Groups: []Group{full}, VLLM: "0.33.0"}, [][]uint64{bitsOf(0)}, nil, 1, 16, []int64{0}, []Reason{ReasonComplete}, []int64{-1}},
+		"one left, rest": {Pool{Groups: []Group{full}, VLLM: NewestRelease()}, [][]uint64{bitsOf(0, 1, 2)}, nil, 4, 64, []int64{48}, []Reason{ReasonComplete}, []int64{-1}},
+		"one block":      {Pool{Groups: []Group{full}, VLLM: NewestRelease()}, [][]uint64{bitsOf(0)}, nil, 1, 16, []int64{0}, []Reason{ReasonComplete}, []int64{-1}},
 		"chunked":        {Pool{Groups: []Group{{Kind: ChunkedLocalAttention, BlockSize: 16, AttentionChunkSize: 32}}}, [][]uint64{bitsOf()}, nil, 3, 48, []int64{32}, []Reason{ReasonMissing}, []int64{2}},
 		"one left":       {Pool{Groups: []Group{full, window}, VLLM: "0.28.0"}, [][]uint64{bitsOf(0, 1, 2, 3), bitsOf(2, 3)}, nil, 4, 64, []int64{48, 0}, []Reason{ReasonComplete, ReasonWindow}, []int64{-1, 1}},
 		"shared spec":    {Pool{Groups: []Group{full, full}}, [][]uint64{bitsOf(0, 1, 2), bitsOf(0)}, nil, 3, 48, []int64{48, 16}, []Reason{ReasonComplete, ReasonMissing}, []int64{-1, 1}},
@@ -121,7 +121,7 @@ func TestExplainAnswersAsAnswerDoes(t *testing.T) {
 					store.held[c.key(g, 0, []byte{hash})] = true
 				}
 			}
-			hit, ends, err := c.LookupExplain(tc.tokens, letters(tc.hashes), ExistsFunc(store.exists))
+			hit, ends, _, err := c.LookupExplain(tc.tokens, letters(tc.hashes), ExistsFunc(store.exists))
 			require.NoError(t, err)
 			require.Equal(t, tc.hit, hit.Tokens)
 			require.Equal(t, tc.ends, ends)

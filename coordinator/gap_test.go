@@ -34,7 +34,7 @@ func TestMissingRank(t *testing.T) {
 					store.held[c.key(0, i, []byte{hash})] = !bytes.ContainsRune([]byte(tc.lacking[i]), rune(hash))
 				}
 			}
-			_, ends, err := c.LookupExplain(64, letters("abcd"), ExistsFunc(store.exists))
+			_, ends, _, err := c.LookupExplain(64, letters("abcd"), ExistsFunc(store.exists))
 			require.NoError(t, err)
 			require.Equal(t, tc.reason, ends[0].Reason)
 			require.Equal(t, tc.rank, ends[0].MissingRank)

@@ -37,7 +37,7 @@ func TestLMDeployKeys(t *testing.T) {
 			require.EqualValues(t, 16, hit.Tokens)
 		}
 	}
-	for _, pool := range []Pool{{VLLM: "0.33.0"}, {PPSize: 2}, {UseEagle: true}, {Groups: []Group{{BlockSize: 32}}}} {
+	for _, pool := range []Pool{{VLLM: NewestRelease()}, {PPSize: 2}, {UseEagle: true}, {Groups: []Group{{BlockSize: 32}}}} {
 		pool.Layout = LayoutLMDeploy
 		_, err := New(pool)
 		require.ErrorIs(t, err, ErrInvalidPool, "%+v", pool)

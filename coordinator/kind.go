@@ -67,15 +67,15 @@ func ParseKind(name string) (Kind, error) {
 		return Kind(i), nil
 	}
 	if name == "cross_attention" {
-		return 0, errors.New("coordinator: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool")
+		return 0, errors.New("kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool")
 	}
-	return 0, fmt.Errorf("coordinator: unknown kind %q, want one of %s", name, strings.Join(kindNames[:], ", "))
+	return 0, fmt.Errorf("unknown kind %q, want one of %s", name, strings.Join(kindNames[:], ", "))
 }
 
 // MarshalText implements encoding.TextMarshaler.
 func (k Kind) MarshalText() ([]byte, error) {
 	if int(k) >= len(kindNames) {
-		return nil, fmt.Errorf("coordinator: unknown kind number %d", uint8(k))
+		return nil, fmt.Errorf("unknown kind number %d", uint8(k))
 	}
 	return []byte(kindNames[k]), nil
 }

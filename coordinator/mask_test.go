@@ -86,7 +86,7 @@ func TestMaskRuns(t *testing.T) {
 
 func TestStoreGroup(t *testing.T) {
 	scratch := Group{Kind: SlidingWindowMLA, BlockSize: 16, SlidingWindow: 17, BoundedReplay: true}
-	c := must(t, Pool{VLLM: "0.33.0", Groups: []Group{scratch, full(16), scratch, scratch, mamba(16), scratch}})
+	c := must(t, Pool{VLLM: NewestRelease(), Groups: []Group{scratch, full(16), scratch, scratch, mamba(16), scratch}})
 	var got []int
 	for i := range c.pool.Groups {
 		got = append(got, c.StoreGroup(i))

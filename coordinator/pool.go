@@ -88,11 +88,9 @@ type Pool struct {
 	KVCacheLayout           string `json:"kv_cache_layout,omitempty" yaml:"kv_cache_layout,omitempty"` // "": LBHNC
 
 	// VLLM is the engine's release, for example "0.33.0". "" stands for lookups as in 0.24.0.
-	// A release that is not known is refused, unless it is newer than all known ones and
-	// AllowUnknownVLLM is set: then it has the rules of the newest known one.
-	VLLM             string  `json:"vllm,omitempty" yaml:"vllm,omitempty"`
-	AllowUnknownVLLM bool    `json:"allow_unknown_vllm,omitempty" yaml:"allow_unknown_vllm,omitempty"`
-	Groups           []Group `json:"groups" yaml:"groups"` // in the engine's order, all of them; none: one FullAttention of HashBlockSize
+	// A release that is not known is refused.
+	VLLM   string  `json:"vllm,omitempty" yaml:"vllm,omitempty"`
+	Groups []Group `json:"groups" yaml:"groups"` // in the engine's order, all of them; none: one FullAttention of HashBlockSize
 }
 
 // DefaultHashBlockSize is the engine's usual block size in tokens.
@@ -217,29 +215,15 @@ func (p *Pool) validateRetention() error {
 	return nil
 }
 
-// validateRelease checks that VLLM is known. An unknown release that is older than the newest
-// known one is never allowed: its engines may read the reply in another form. A candidate or a
-// post release of the newest one can be allowed.
+// validateRelease checks that VLLM is known.
 func (p *Pool) validateRelease() error {
 	if p.VLLM == "" {
 		return nil
 	}
-	_, err := findRelease(p.VLLM)
-	switch {
-	case err == nil:
-		return nil
-	case isNewer(NewestRelease(), p.VLLM) || suggestRelease(p.VLLM) != "":
+	if _, err := findRelease(p.VLLM); err != nil {
 		return invalid([]string{"vllm"}, "%w", err)
-	case !p.AllowUnknownVLLM:
-		return invalid([]string{"vllm"}, "%w; allow_unknown_vllm serves newer ones by the rules of %s", err, NewestRelease())
 	}
 	return nil
-}
-
-// IsUnknownRelease reports whether VLLM is a release that is not known.
-func (p *Pool) IsUnknownRelease() bool {
-	_, err := findRelease(p.VLLM)
-	return p.VLLM != "" && err != nil
 }
 
 // storeGroups returns the groups whose blocks are kept in the store, by their position in

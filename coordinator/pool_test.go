@@ -8,6 +8,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/conformance"
 )
 
 func TestPoolDefaults(t *testing.T) {
@@ -48,19 +50,16 @@ func TestPoolRefusals(t *testing.T) {
 		{"too many group ranks", Pool{TPSize: 1 << 14, Groups: slices.Repeat([]Group{full(16)}, 65)}, "ranks is 1064960, at most 1048576"},
 		{"negative heads", Pool{NumKVHead: -1}, "num_kv_head is -1"},
 		{"negative interval", Pool{RetentionInterval: retain(-1)}, "retention_interval is -1"},
-		{"too many shards", Pool{VLLM: "0.33.0", StoreTPSize: new(1 << 30)}, "store_tp_size: 1073741824 shards on 1 pipeline ranks"},
-		{"a huge prefill size", Pool{VLLM: "0.33.0", EnableStoreTPLCM: true, PrefillTPSizes: []int{2, 1 << 30}}, "prefill_tp_sizes[1]: 1073741824 is too large"},
-		{"an unknown release", Pool{VLLM: "0.24.1", AllowUnknownVLLM: true}, `unknown vLLM release "0.24.1"`},
+		{"too many shards", Pool{VLLM: NewestRelease(), StoreTPSize: new(1 << 30)}, "store_tp_size: 1073741824 shards on 1 pipeline ranks"},
+		{"a huge prefill size", Pool{VLLM: NewestRelease(), EnableStoreTPLCM: true, PrefillTPSizes: []int{2, 1 << 30}}, "prefill_tp_sizes[1]: 1073741824 is too large"},
+		{"an unknown release", Pool{VLLM: "0.24.1"}, `unknown vLLM release "0.24.1"`},
 		{"a release in another form", Pool{VLLM: "v0.33.0"}, `"v0.33.0" is not the name of a vLLM release, write "0.33.0"`},
 		{"a release without its last number", Pool{VLLM: "0.33"}, `write "0.33.0"`},
 		{"a build of a release", Pool{VLLM: "0.33.0+cu129"}, `write "0.33.0"`},
 		{"an old release", Pool{VLLM: "0.23.0"}, "vLLM 0.23.0 is older than 0.24.0"},
-		{"no release", Pool{VLLM: "main", AllowUnknownVLLM: true}, `"main" is not the name of a vLLM release, known are 0.24.0, `},
-		{"a newer release", Pool{VLLM: "0.34.0"}, "allow_unknown_vllm serves newer ones by the rules of 0.33.0"},
-		{"a post release of the newest", Pool{VLLM: "0.33.0.post1"}, "allow_unknown_vllm serves newer ones by the rules of 0.33.0"},
-		{"a candidate of the newest", Pool{VLLM: "0.33.0rc1"}, "allow_unknown_vllm serves newer ones by the rules of 0.33.0"},
-		{"a post release of an older one", Pool{VLLM: "0.32.0.post1", AllowUnknownVLLM: true}, `unknown vLLM release "0.32.0.post1"`},
-		{"a build of the newest", Pool{VLLM: "0.33.0+cu129", AllowUnknownVLLM: true}, `write "0.33.0"`},
+		{"no release", Pool{VLLM: "main"}, `"main" is not the name of a vLLM release, known are 0.24.0, `},
+		{"a newer release", Pool{VLLM: conformance.UnknownRelease}, "; write the one of which the engine's vLLM is a build, or upgrade hitline"},
+		{"a post release", Pool{VLLM: "0.32.0.post1"}, `unknown vLLM release "0.32.0.post1"`},
 		{"a commit", Pool{VLLM: "2026-06-20"}, "known are 0.24.0, "},
 		{"a field of a later release", Pool{VLLM: "0.31.0", CacheHitAlignmentTokens: 16}, "cache_hit_alignment_tokens exists from vLLM 0.32.0 on, vllm is 0.31.0"},
 		{"a field that only releases have", Pool{StoreTPSize: new(2)}, "store_tp_size exists from vLLM 0.30.0 on: set vllm to the engine's release"},
@@ -173,7 +172,7 @@ func TestIntrospection(t *testing.T) {
 
 // The groups of a pool are copies, also what they point to.
 func TestPoolGroupsAreCopies(t *testing.T) {
-	mine := Pool{VLLM: "0.33.0", Groups: []Group{full(16), {Kind: FullAttention, BlockSize: 16, EnableKVTransfer: new(false)}}}
+	mine := Pool{VLLM: NewestRelease(), Groups: []Group{full(16), {Kind: FullAttention, BlockSize: 16, EnableKVTransfer: new(false)}}}
 	c := must(t, mine)
 	require.Equal(t, 1, c.NumGroups())
 	*c.Pool().Groups[1].EnableKVTransfer = true
@@ -192,7 +191,6 @@ func TestFittingReleases(t *testing.T) {
 		"0.24.0":                 {},
 		"0.27.0, 0.27.1, 0.28.0": {VLLM: "0.28.0"},
 		"0.30.0, 0.31.0":         {VLLM: "0.31.0"},
-		"0.33.0, 0.34.0":         {VLLM: "0.34.0", AllowUnknownVLLM: true},
 	} {
 		pool := must(t, pool).Pool()
 		assert.Equal(t, want, pool.FittingReleases())
@@ -205,9 +203,7 @@ func TestWarnings(t *testing.T) {
 		pool Pool
 		want string
 	}{
-		{Pool{VLLM: "0.33.0"}, ""},
-		{Pool{VLLM: "0.34.0", AllowUnknownVLLM: true}, "vllm 0.34.0 is a release that is not known"},
-		{Pool{VLLM: "0.33.0.post1", AllowUnknownVLLM: true}, "vllm 0.33.0.post1 is a release that is not known"},
+		{Pool{VLLM: NewestRelease()}, ""},
 		{Pool{TPSize: 8, NumKVHead: 3}, "num_kv_head is 3 and tp_size 8: neither divides the other"},
 		{Pool{TPSize: 8, NumKVHead: 4}, ""},
 		{Pool{TPSize: 2, NumKVHead: 8}, ""},

@@ -55,21 +55,15 @@ func (p *Pool) FittingReleases() string {
 			names = append(names, releases[i].name)
 		}
 	}
-	if p.IsUnknownRelease() {
-		names = append(names, p.VLLM)
-	}
 	return strings.Join(names, ", ")
 }
 
-// release returns the pool's release: the newest known one for an unknown one. VLLM must be valid.
+// release returns the pool's release. VLLM must be valid.
 func (p *Pool) release() *release {
-	if p.VLLM == "" {
-		return &defaultRelease
-	}
 	if r, err := findRelease(p.VLLM); err == nil {
 		return r
 	}
-	return &releases[len(releases)-1]
+	return &defaultRelease
 }
 
 // sameLookups reports whether the lookups of two releases are the same. 0.24.0 and the default,
@@ -99,10 +93,8 @@ func versionNumbers(release string) (numbers []int) {
 
 // CheckRelease fails unless name is a known release of vLLM.
 func CheckRelease(name string) error {
-	if _, err := findRelease(name); err != nil {
-		return fmt.Errorf("coordinator: %w", err)
-	}
-	return nil
+	_, err := findRelease(name)
+	return err
 }
 
 // findRelease returns a known release. Its error is for the user of a configuration.
@@ -123,7 +115,7 @@ func findRelease(name string) (*release, error) {
 	case slices.Compare(numbers, versionNumbers(releases[0].name)) < 0:
 		return nil, fmt.Errorf("vLLM %s is older than %s, the oldest known release", name, releases[0].name)
 	}
-	return nil, fmt.Errorf("unknown vLLM release %q, known are %s", name, known)
+	return nil, fmt.Errorf("unknown vLLM release %q, known are %s; write the one of which the engine's vLLM is a build, or upgrade hitline", name, known)
 }
 
 // suggestRelease returns the known release that a name writes in another form (v0.33.0, 0.33,

@@ -20,20 +20,20 @@ func startPools() map[string]Pool {
 	wide := func(g Group, blocks int) Group { g.SlidingWindow = 16*blocks + 1; return g }
 	short, covering := wide(window(16, 0), 4), wide(window(16, 0), 1000)
 	return map[string]Pool{
-		"full":                      {VLLM: "0.33.0"},
-		"window":                    {VLLM: "0.33.0", SchedulerBlockSize: 256, Groups: []Group{full(16), short}},
-		"window alone":              {VLLM: "0.33.0", SchedulerBlockSize: 256, Groups: []Group{short}},
-		"window of all blocks":      {VLLM: "0.33.0", SchedulerBlockSize: 256, Groups: []Group{full(16), covering}},
+		"full":                      {VLLM: NewestRelease()},
+		"window":                    {VLLM: NewestRelease(), SchedulerBlockSize: 256, Groups: []Group{full(16), short}},
+		"window alone":              {VLLM: NewestRelease(), SchedulerBlockSize: 256, Groups: []Group{short}},
+		"window of all blocks":      {VLLM: NewestRelease(), SchedulerBlockSize: 256, Groups: []Group{full(16), covering}},
 		"window longer than a run":  {VLLM: "0.26.0", SchedulerBlockSize: 256, Groups: []Group{full(16), eagle(short), short}},
 		"window shorter than a run": {VLLM: "0.26.0", SchedulerBlockSize: 256, Groups: []Group{full(16), eagle(short)}},
-		"eagle":                     {VLLM: "0.33.0", SchedulerBlockSize: 256, UseEagle: true, Groups: []Group{full(16), short}},
-		"mamba":                     {VLLM: "0.33.0", Groups: []Group{full(16), mamba(64)}},
-		"fine-grained": {VLLM: "0.33.0", CacheHitAlignmentTokens: 16, Groups: []Group{
+		"eagle":                     {VLLM: NewestRelease(), SchedulerBlockSize: 256, UseEagle: true, Groups: []Group{full(16), short}},
+		"mamba":                     {VLLM: NewestRelease(), Groups: []Group{full(16), mamba(64)}},
+		"fine-grained": {VLLM: NewestRelease(), CacheHitAlignmentTokens: 16, Groups: []Group{
 			full(64), align(mamba(64)), wide(window(32, 0), 8),
 		}},
-		"fine-grained, eagle": {VLLM: "0.33.0", CacheHitAlignmentTokens: 16, UseEagle: true, Groups: []Group{full(64), align(mamba(64))}},
-		"chunked local":       {VLLM: "0.33.0", Groups: []Group{full(16), local(16, 1<<20)}},
-		"ten groups":          {VLLM: "0.33.0", Groups: append([]Group{full(16)}, slices.Repeat([]Group{short}, 9)...)},
+		"fine-grained, eagle": {VLLM: NewestRelease(), CacheHitAlignmentTokens: 16, UseEagle: true, Groups: []Group{full(64), align(mamba(64))}},
+		"chunked local":       {VLLM: NewestRelease(), Groups: []Group{full(16), local(16, 1<<20)}},
+		"ten groups":          {VLLM: NewestRelease(), Groups: append([]Group{full(16)}, slices.Repeat([]Group{short}, 9)...)},
 	}
 }
 

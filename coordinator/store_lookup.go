@@ -47,6 +47,7 @@ type storeLookup struct {
 	tokenLen int64
 	hashes   Hashes
 	stops    bool // the store need not answer what does not matter behind a gap
+	answered bool // the store has answered all that it was asked
 
 	scratch      Scratch
 	presence     Presence   // the undetermined positions count as present
@@ -88,11 +89,27 @@ func (l *storeLookup) record(members []int, from, to int) {
 // ErrAnswerCount. From 0.25.0 on too many are ignored, and too few are ErrIndexOutOfRange if the
 // missing one is read. The other errors are those of Answer.
 func (c *Coordinator) Lookup(numTokens int64, hashes Hashes, store KeyStore) (Hit, error) {
+	hit, _, err := c.LookupEnding(numTokens, hashes, store)
+	return hit, err
+}
+
+// LookupEnding is Lookup with the ending of the hit.
+func (c *Coordinator) LookupEnding(numTokens int64, hashes Hashes, store KeyStore) (Hit, Ending, error) {
 	l, err := c.newStoreLookup(numTokens, hashes)
 	if l == nil {
-		return Hit{}, err
+		return Hit{}, c.nothingFound(hashes), err
 	}
 	defer l.release()
+	hit, err := l.lookUp(numTokens, store)
+	if err != nil || !l.answered {
+		return Hit{}, Ending{Failed: true, Group: -1}, err
+	}
+	return hit, l.ending(hit, numTokens), nil
+}
+
+// lookUp checks keys in rounds.
+func (l *storeLookup) lookUp(numTokens int64, store KeyStore) (Hit, error) {
+	c := l.c
 	l.stops = c.attention[0].Kind.IsFull()
 	for round := 1; ; {
 		hit, err := l.evaluate(numTokens)
@@ -101,6 +118,7 @@ func (c *Coordinator) Lookup(numTokens int64, hashes Hashes, store KeyStore) (Hi
 			l.useKnown(store, firstRound)
 		}
 		if l.numWanted() == 0 || round > 1 && l.hitIsZero() {
+			l.answered = true
 			return ownHit(hit), err
 		}
 		l.chooseRound(round)
@@ -144,7 +162,7 @@ func (c *Coordinator) newStoreLookup(numTokens int64, hashes Hashes) (*storeLook
 
 // begin makes all positions whose keys a lookup checks undetermined. It returns false if there are none.
 func (l *storeLookup) begin(c *Coordinator, tokenLen int64, hashes Hashes) bool {
-	l.c, l.tokenLen, l.hashes, l.stops = c, tokenLen, hashes, false
+	l.c, l.tokenLen, l.hashes, l.stops, l.answered = c, tokenLen, hashes, false, false
 	l.presence.NumHashes, l.presence.Start = c.NumHashes(hashes), hashes.Start()
 	if !c.hasKeys(tokenLen, l.presence.NumHashes) {
 		return false

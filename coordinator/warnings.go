@@ -8,9 +8,6 @@ import (
 // Warnings returns what is doubtful about the pool though it can be served, a sentence each.
 func (c *Coordinator) Warnings() (warnings []string) {
 	p := &c.pool
-	if p.IsUnknownRelease() {
-		warnings = append(warnings, fmt.Sprintf("vllm %s is a release that is not known: lookups are answered by the rules of %s, and may be wrong", p.VLLM, NewestRelease()))
-	}
 	if c.lacksHitAlignment() {
 		warnings = append(warnings, fmt.Sprintf("cache_hit_alignment_tokens is not set: engines with these groups have %d, unless prefix caching is off; hits inside a block are missed", p.HashBlockSize))
 	}

@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
 )
 
 const (
@@ -268,4 +270,22 @@ func testReadmeProgram(t *testing.T) {
 	out, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Equal(t, "64\n", string(out))
+}
+
+// The page of the releases has a row for those with equal answers. It is the one page that names all of them.
+func TestReleases(t *testing.T) {
+	var rows []string
+	for _, release := range coordinator.Releases() {
+		fitting := (&coordinator.Pool{VLLM: release}).FittingReleases()
+		if len(rows) == 0 || rows[len(rows)-1] != fitting {
+			rows = append(rows, fitting)
+		}
+	}
+	_, table, _ := strings.Cut(readPage(t, "docs/releases.md"), "| vLLM | change |\n|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var named []string
+	for row := range strings.SplitSeq(table, "\n") {
+		named = append(named, strings.TrimSpace(strings.Split(row, "|")[1]))
+	}
+	assert.Equal(t, rows, named)
 }

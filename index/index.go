@@ -14,17 +14,17 @@ import (
 // Errors of the index.
 var (
 	// ErrHashLen says that a hash is not 1 to 64 bytes long.
-	ErrHashLen = errors.New("index: hash length outside 1 to 64 bytes")
+	ErrHashLen = errors.New("hash length outside 1 to 64 bytes")
 	// ErrCutKey says that keys are not a whole number of hashes.
-	ErrCutKey = errors.New("index: keys are not a whole number of hashes")
+	ErrCutKey = errors.New("keys are not a whole number of hashes")
 	// ErrPlace says that a place is outside the configured pool, or that places do not ascend.
-	ErrPlace = errors.New("index: place outside the pool")
+	ErrPlace = errors.New("place outside the pool")
 	// ErrClasses refuses a store that would need one more combination of places
 	// than can be told apart, or than a part of the memory has room for.
-	ErrClasses = errors.New("index: too many different combinations of groups and ranks")
+	ErrClasses = errors.New("too many different combinations of groups and ranks")
 	// ErrOtherHashLen is wrapped by the refusal of hashes that are not as long as those
 	// of the index. Clients read its text, and that of ErrClasses.
-	ErrOtherHashLen = errors.New("index: hashes of another length")
+	ErrOtherHashLen = errors.New("hashes of another length")
 )
 
 const (
@@ -129,23 +129,23 @@ func New(cfg Config) (*Index, error) {
 	}
 	switch {
 	case cfg.MaxBytes < MinMaxBytes:
-		return nil, fmt.Errorf("index: %w: %w", fielderror.ErrConfig, fielderror.New([]string{"max_bytes"}, "max_bytes is %d, the least is %d (2MiB)", cfg.MaxBytes, MinMaxBytes))
+		return nil, fmt.Errorf("%w: %w", fielderror.ErrConfig, fielderror.New([]string{"max_bytes"}, "max_bytes is %d, the least is %d (2MiB)", cfg.MaxBytes, MinMaxBytes))
 	case cfg.MaxEntries < 0:
-		return nil, fmt.Errorf("index: %w: %w", fielderror.ErrConfig, fielderror.New([]string{"max_entries"}, "max_entries is %d, give 0 for no bound or a positive number", cfg.MaxEntries))
+		return nil, fmt.Errorf("%w: %w", fielderror.ErrConfig, fielderror.New([]string{"max_entries"}, "max_entries is %d, give 0 for no bound or a positive number", cfg.MaxEntries))
 	case cfg.Places < 1:
-		return nil, fmt.Errorf("index: %w: a pool has at least one place, not %d", fielderror.ErrConfig, cfg.Places)
+		return nil, fmt.Errorf("%w: a pool has at least one place, not %d", fielderror.ErrConfig, cfg.Places)
 	case cfg.HashLen < 0 || cfg.HashLen > maxHashLen:
-		return nil, fmt.Errorf("index: %w: hashes of %d bytes, give 1 to %d, or 0 for the length of the first", fielderror.ErrConfig, cfg.HashLen, maxHashLen)
+		return nil, fmt.Errorf("%w: hashes of %d bytes, give 1 to %d, or 0 for the length of the first", fielderror.ErrConfig, cfg.HashLen, maxHashLen)
 	case len(cfg.Groups) > MaxGroups:
-		return nil, fmt.Errorf("index: %w: %d groups, at most %d can be told apart", fielderror.ErrConfig, len(cfg.Groups), MaxGroups)
+		return nil, fmt.Errorf("%w: %d groups, at most %d can be told apart", fielderror.ErrConfig, len(cfg.Groups), MaxGroups)
 	}
 	for g, required := range cfg.Groups {
 		if len(required) > MaxRequired {
-			return nil, fmt.Errorf("index: %w: group %d requires %d places, at most %d can be counted", fielderror.ErrConfig, g, len(required), MaxRequired)
+			return nil, fmt.Errorf("%w: group %d requires %d places, at most %d can be counted", fielderror.ErrConfig, g, len(required), MaxRequired)
 		}
 		for _, p := range required {
 			if p < 0 || p >= cfg.Places {
-				return nil, fmt.Errorf("index: %w: group %d requires place %d of %d", fielderror.ErrConfig, g, p, cfg.Places)
+				return nil, fmt.Errorf("%w: group %d requires place %d of %d", fielderror.ErrConfig, g, p, cfg.Places)
 			}
 		}
 	}

@@ -179,8 +179,10 @@ func checkBooks(t testing.TB, x *Index) {
 			continue // of TestMoreSegmentsThanSlotsCanNumber
 		}
 		unused := 0
-		for i := range segmentSlots {
-			require.Equal(t, seg.used.has(i), seg.class[i] != noClass)
+		for i := range segmentSlots { // it runs millions of times: require's functions would take most of the time
+			if seg.used.has(i) != (seg.class[i] != noClass) {
+				require.Fail(t, "a slot in use has no class, or a free one has one")
+			}
 			if !seg.used.has(i) {
 				unused++
 				continue
@@ -191,9 +193,9 @@ func checkBooks(t testing.TB, x *Index) {
 			if x.find(x.hash(key), key) != slot(id)<<segmentBits+slot(i) {
 				require.Fail(t, "an entry is not in the table")
 			}
-			require.Positive(t, seg.lastUse[i/rowSlots])
-			require.LessOrEqual(t, seg.lastUse[i/rowSlots], x.clock)
-			require.GreaterOrEqual(t, seg.lastUse[i/rowSlots], seg.bound)
+			if used := seg.lastUse[i/rowSlots]; used <= 0 || used < seg.bound || used > x.clock {
+				require.Failf(t, "a row's last use is out of bounds", "%d is not in %d to %d", used, max(seg.bound, 1), x.clock)
+			}
 		}
 		require.Equal(t, unused, seg.free)
 		free += int64(unused)

@@ -19,9 +19,10 @@ import (
 type backendCalls struct {
 	store        backend.Backend // for errors
 	durations    *callDurations
-	maxAbandoned int64         // see run
-	abandoned    atomic.Int64  // calls that have not returned and that nobody waits for
-	returned     chan struct{} // holds an element when an abandoned call may have returned
+	maxAbandoned int64          // see run
+	returnedLate func(callKind) // called when an abandoned call has returned, nil for none
+	abandoned    atomic.Int64   // calls that have not returned and that nobody waits for
+	returned     chan struct{}  // holds an element when an abandoned call may have returned
 }
 
 func newBackendCalls(store backend.Backend, maxAbandoned int, durations *callDurations) *backendCalls {
@@ -70,6 +71,9 @@ func (c *backendCalls) run(ctx context.Context, kind callKind, memory *keyBytes,
 	c.abandoned.Add(1)
 	go func() {
 		<-returned
+		if c.returnedLate != nil {
+			c.returnedLate(kind)
+		}
 		c.abandoned.Add(-1)
 		c.signal()
 	}()

@@ -70,7 +70,6 @@ func TestRemoteLateBackendIsCutOff(t *testing.T) {
 		stat := s.Stat()
 		assert.EqualValues(t, 1, stat.BackendTimeouts)
 		assert.EqualValues(t, 1, stat.Lookups)
-		assert.Zero(t, stat.HitTokens)
 
 		_, err = s.Explain(t.Context(), 128, hashes)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -89,7 +88,6 @@ func TestRemoteLateBackendIsCutOff(t *testing.T) {
 		assert.Zero(t, s.remote.reads.abandoned.Load(), "they have returned")
 		assert.Zero(t, s.remote.changes.abandoned.Load())
 		require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-		assert.Zero(t, s.Stat().HitTokens, "and nobody took the answers")
 		time.Sleep(2 * time.Second) // the breaker's pause
 		hit, err = s.Lookup(t.Context(), 128, hashes)
 		require.NoError(t, err)

@@ -39,16 +39,27 @@ func blameless(err error) bool {
 		errors.Is(err, requesterror.ErrFault)
 }
 
-// Down reports whether the breaker refuses every call.
-func (b *SharedBackend) Down() bool { return b.breaker.State() == gobreaker.StateOpen }
+// Down reports whether every call would fail: the breaker refuses it, or the backend knows that the store cannot be
+// reached.
+func (b *SharedBackend) Down() bool {
+	return b.breaker.State() == gobreaker.StateOpen || b.unreachable() != nil
+}
 
-// Failure returns why the latest call of the backend failed, nil if it did not. Calls that ended by
-// our own doing, and refused changes, do not count.
+// Failure returns why the latest call of the backend failed, or else why its store cannot be reached, nil if neither
+// is so. Calls that ended by our own doing, and refused changes, do not count.
 func (b *SharedBackend) Failure() error {
 	if failure := b.failure.Load(); failure != nil {
 		return failure.error
 	}
-	return nil
+	return b.unreachable()
+}
+
+// unreachable returns why the store cannot be reached, nil if it can as far as the backend knows.
+func (b *SharedBackend) unreachable() error {
+	if b.watcher == nil {
+		return nil
+	}
+	return b.watcher.Failure()
 }
 
 // ReportFailure makes err what Failure returns, until a call of a service succeeds: the store was asked by
@@ -62,7 +73,7 @@ type callError struct{ error }
 type breakerCall struct {
 	remote *remote
 	ctx    context.Context
-	change bool
+	kind   callKind
 	began  time.Time
 	// shortTime is set if under half of the request's timeout was left at the begin.
 	shortTime bool
@@ -73,26 +84,28 @@ type breakerCall struct {
 
 // beginRead begins a call that changes nothing.
 func (r *remote) beginRead(ctx context.Context) (*breakerCall, error) {
-	return r.beginCall(&breakerCall{remote: r, ctx: ctx}, r.cfg.Timeout)
+	return r.beginCall(&breakerCall{remote: r, ctx: ctx, kind: callExists}, r.cfg.Timeout)
 }
 
 // beginChange begins a change.
-func (r *remote) beginChange(ctx context.Context) (*breakerCall, error) {
-	return r.beginCall(&breakerCall{remote: r, ctx: ctx, change: true}, r.cfg.WriteTimeout)
+func (r *remote) beginChange(ctx context.Context, kind callKind) (*breakerCall, error) {
+	return r.beginCall(&breakerCall{remote: r, ctx: ctx, kind: kind}, r.cfg.WriteTimeout)
 }
+
+func (c *breakerCall) isChange() bool { return c.kind != callExists }
 
 // beginCall fails if the request's time is up or the breaker is open. Otherwise end must
 // be called. timeout is that of the whole request. If a burst is more than the backend serves in
 // that time, the requests that get a worker last time out together. That must not open the breaker.
 func (r *remote) beginCall(c *breakerCall, timeout time.Duration) (*breakerCall, error) {
 	if err := c.ctx.Err(); err != nil { // spent in the queue; the backend is not to blame
-		return nil, r.countLate(err, c.change)
+		return nil, r.countLate(err, c.isChange())
 	}
 	deadline, ok := c.ctx.Deadline()
 	c.began = time.Now()
 	c.shortTime = ok && deadline.Sub(c.began) < timeout/2
 	r.lastSuccess.CompareAndSwap(0, monotime.Now())
-	if c.change && r.breaker.State() == gobreaker.StateHalfOpen {
+	if c.isChange() && r.breaker.State() == gobreaker.StateHalfOpen {
 		return c, nil
 	}
 	var err error
@@ -125,12 +138,7 @@ func (c *breakerCall) end(err error) error {
 		failure = nil
 	}
 	r.breakerLog.callEnded(r.breaker.State(), failure)
-	if c.change {
-		r.coalescer.invalidate() // also if it failed: it may have done a part
-	}
-	if !errors.Is(err, backend.ErrReadOnly) && (c.change || err != nil && !c.onlyLate(err)) {
-		r.found.drop()
-	}
+	c.updateEpoch(err)
 	switch {
 	case err == nil || errors.Is(err, backend.ErrReadOnly) || errors.Is(err, context.Canceled):
 	case errors.Is(err, context.DeadlineExceeded) || ctxerr.Of(c.ctx) != nil:
@@ -146,7 +154,7 @@ func (c *breakerCall) end(err error) error {
 func (c *breakerCall) classify(err error) error {
 	canceled := errors.Is(c.ctx.Err(), context.Canceled)
 	if errors.Is(err, context.DeadlineExceeded) && ctxerr.Of(c.ctx) != nil {
-		err = c.remote.withLimit(err, c.change)
+		err = c.remote.withLimit(err, c.isChange())
 	}
 	switch waited := time.Since(c.began); {
 	case err == nil:
@@ -158,12 +166,6 @@ func (c *breakerCall) classify(err error) error {
 		return fmt.Errorf("%w: %w", errShortTime, err)
 	}
 	return err
-}
-
-// onlyLate reports whether a call has ended because nobody waits for it any longer, while the backend answers others.
-// If that dropped what was found, all of it would be asked again, and the next calls would be late, too.
-func (c *breakerCall) onlyLate(err error) bool {
-	return errors.Is(err, context.Canceled) || ctxerr.Of(c.ctx) != nil && c.remote.isAnswering()
 }
 
 // report reports the outcome to the breaker. While half open it admits one call at a

@@ -41,6 +41,9 @@ func (c *Change) Add(keys []byte, hashLen int) error {
 	return c.service.index.Store(&c.writer, []int{c.place}, keys, hashLen)
 }
 
+// Place returns the place that is changed.
+func (c *Change) Place() int { return c.place }
+
 // Changed returns how many keys have been stored or evicted since the change began. If Add has
 // failed, 0 means that nothing has changed.
 func (c *Change) Changed() int { return c.writer.Stored() + c.evicted }

@@ -16,7 +16,7 @@ import (
 // runs out first, a follower asks itself.
 //
 // A follower may get an answer from up to one lookup's timeout before its own begin, but
-// never from before a change that this service has confirmed, see invalidate.
+// never from before a change that this service has confirmed, nor from an older epoch of the store.
 type coalescer struct {
 	mu       sync.Mutex
 	inflight map[coalesceKey]*inflightLookup
@@ -25,6 +25,7 @@ type coalescer struct {
 // coalesceKey tells lookups apart, but for hashes that are no chain: the last hash of a
 // chain names all of it. All bytes are compared before a lookup follows another.
 type coalesceKey struct {
+	epoch             uint64 // of its begin, see remote.sharingEpoch
 	numTokens, start  int64
 	hashLen, numBytes int
 	last              [netproto.MaxHashLen]byte
@@ -48,24 +49,25 @@ type inflightLookup struct {
 // outcome is the result of a lookup.
 type outcome struct {
 	hit        coordinator.Hit // shared by all who get it
-	err        error           // of the rules
-	incomplete bool            // its time was up, or it was cancelled: others must not use the hit
+	ending     coordinator.Ending
+	err        error // of the rules
+	incomplete bool  // its time was up, or it was cancelled: others must not use the hit
 }
 
-func newCoalesceKey(numTokens int64, hashes coordinator.Hashes) coalesceKey {
-	k := coalesceKey{numTokens: numTokens, start: hashes.Start(), hashLen: hashes.HashLen(), numBytes: len(hashes.Bytes())}
+func newCoalesceKey(epoch uint64, numTokens int64, hashes coordinator.Hashes) coalesceKey {
+	k := coalesceKey{epoch: epoch, numTokens: numTokens, start: hashes.Start(), hashLen: hashes.HashLen(), numBytes: len(hashes.Bytes())}
 	if n := hashes.Len(); n > 0 {
 		copy(k.last[:], hashes.At(n-1))
 	}
 	return k
 }
 
-// join waits for the outcome of an equal lookup in flight and returns it as shared. If
+// join waits for the outcome of an equal lookup in flight of the same epoch and returns it as shared. If
 // there is none it returns a new leader, which must set outcome and call finish; its calls
 // use leader.ctx. It returns neither if the lookup must ask alone: ctx has ended, or the
 // keys are equal and the hashes are not.
-func (c *coalescer) join(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (leader *inflightLookup, shared *outcome) {
-	key := newCoalesceKey(numTokens, hashes)
+func (c *coalescer) join(ctx context.Context, epoch uint64, numTokens int64, hashes coordinator.Hashes) (leader *inflightLookup, shared *outcome) {
+	key := newCoalesceKey(epoch, numTokens, hashes)
 	for ctx.Err() == nil {
 		c.mu.Lock()
 		l := c.inflight[key]
@@ -121,9 +123,7 @@ func (c *coalescer) finish(l *inflightLookup) {
 	l.stopWatching()
 	l.cancel()
 	c.mu.Lock()
-	if c.inflight[l.key] == l {
-		delete(c.inflight, l.key)
-	}
+	delete(c.inflight, l.key)
 	c.mu.Unlock()
 	l.readers.Wait()
 	close(l.done)
@@ -147,12 +147,4 @@ func (c *coalescer) unfollow(l *inflightLookup) {
 	if l.followers == 0 && l.leaderCanceled {
 		l.cancel()
 	}
-}
-
-// invalidate keeps further lookups from following those in flight: what is stored has
-// changed since they began.
-func (c *coalescer) invalidate() {
-	c.mu.Lock()
-	clear(c.inflight)
-	c.mu.Unlock()
 }

@@ -43,7 +43,8 @@ func TestShareDeadlines(t *testing.T) {
 				time.Sleep(after)
 				ctx, cancel := context.WithTimeout(context.Background(), timeout)
 				defer cancel()
-				hit, err := s.remote.lookup(ctx, 128, hashes)
+				answer, err := s.remote.lookup(ctx, 128, hashes)
+				hit := answer.Hit
 				require.NoError(t, err)
 				require.Equal(t, want, hit.Tokens)
 				require.Equal(t, took, time.Since(begun))
@@ -104,7 +105,6 @@ func TestShareOneCall(t *testing.T) {
 		}
 		require.EqualValues(t, 1, store.Calls.Load()-calls)
 		require.EqualValues(t, 8, s.Stat().Lookups)
-		require.EqualValues(t, 8*128, s.Stat().HitTokens)
 		require.EqualValues(t, 128, <-asked(t.Context(), s, 128, keys, 32))
 		require.EqualValues(t, 2, store.Calls.Load()-calls, "it is over")
 	})
@@ -271,7 +271,8 @@ func TestShareCrowd(t *testing.T) {
 						_ = s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(lookuptest.Chain("none", 1, 32), 32))
 					}
 					own := bytes.Clone(keys)
-					hit, err := s.remote.lookup(ctx, int64(16*n), coordinator.NewHashes(own, 32))
+					answer, err := s.remote.lookup(ctx, int64(16*n), coordinator.NewHashes(own, 32))
+					hit := answer.Hit
 					clear(own) // whoever still reads it sees something else
 					if err != nil || hit.Tokens != 0 && hit.Tokens != int64(16*n) {
 						t.Errorf("%d of %d blocks, %v", hit.Tokens/16, n, err)

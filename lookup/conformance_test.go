@@ -36,7 +36,7 @@ func TestConformanceWorkerLookup20260817(t *testing.T) {
 func TestConformanceReleases(t *testing.T) {
 	skipUnderRace(t)
 	for _, folder := range conformance.Releases {
-		conformWorker(t, "releases/"+folder+"/worker_lookup.json", conformance.Newest(folder))
+		conformWorker(t, "releases/"+folder+"/worker_lookup.json", conformance.Newest((&coordinator.Pool{VLLM: folder}).FittingReleases()))
 	}
 }
 
@@ -173,7 +173,7 @@ func judgeExternal(c *conformance.WorkerCase, pool coordinator.Pool) conformance
 	if err != nil {
 		return conformance.Differs("store: %v", err)
 	}
-	hit, _, err := coord.LookupExplain(c.TokenLen, coordinator.NewHashes(c.Blob(), c.HashLen), coordinator.ExistsFunc(store.Exists))
+	hit, _, _, err := coord.LookupExplain(c.TokenLen, coordinator.NewHashes(c.Blob(), c.HashLen), coordinator.ExistsFunc(store.Exists))
 	if errors.Is(err, conformance.ErrStore) { // to a lookup it holds nothing
 		err = nil
 	}

@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/cpu"
-
-	"github.com/hitline/hitline/lookup/api"
 )
 
 // counters count finished lookups. They are striped: each pooled query has a stripe, and a
@@ -19,9 +17,8 @@ type counters struct {
 
 // counterStripe is on cache lines of its own.
 type counterStripe struct {
-	lookups, hitTokens, missTokens atomic.Int64
-	startLookups, startKeys        atomic.Int64 // of lookups with a start
-	_                              cpu.CacheLinePad
+	lookups atomic.Int64
+	_       cpu.CacheLinePad
 }
 
 // stripesPerProc makes it unlikely that the queries of two processors have the same stripe.
@@ -39,9 +36,7 @@ func (c *counters) choose() *counterStripe {
 
 // count adds a lookup to a stripe. It returns the stripe of the next one: another one if a
 // lookup on another core has used this one meanwhile.
-func (c *counters) count(at *counterStripe, hitTokens, missTokens int64) *counterStripe {
-	at.hitTokens.Add(hitTokens)
-	at.missTokens.Add(missTokens)
+func (c *counters) count(at *counterStripe) *counterStripe {
 	if n := at.lookups.Load(); !at.lookups.CompareAndSwap(n, n+1) {
 		at.lookups.Add(1)
 		return c.choose()
@@ -49,25 +44,10 @@ func (c *counters) count(at *counterStripe, hitTokens, missTokens int64) *counte
 	return at
 }
 
-// count adds a lookup of a prompt of some tokens to a stripe, and returns the stripe of the next
-// one. What lies before the start counts neither as hit nor as missed.
-func (s *Service) count(at *counterStripe, start, hit, tokens int64) *counterStripe {
-	if start > 0 {
-		at.startLookups.Add(1)
-		at.startKeys.Add(s.coord.KeysBefore(start))
-	}
-	hit = max(hit, start)
-	return s.counters.count(at, hit-start, max(tokens-hit, 0))
-}
-
-// addTo adds the counters of all stripes to stat.
-func (c *counters) addTo(stat *api.Stat) {
+// lookups returns the lookups of all stripes.
+func (c *counters) lookups() (n int64) {
 	for i := range c.stripes {
-		at := &c.stripes[i]
-		stat.Lookups += at.lookups.Load()
-		stat.HitTokens += at.hitTokens.Load()
-		stat.MissTokens += at.missTokens.Load()
-		stat.StartLookups += at.startLookups.Load()
-		stat.StartKeys += at.startKeys.Load()
+		n += c.stripes[i].lookups.Load()
 	}
+	return n
 }

@@ -28,7 +28,7 @@
 // coordinator has the rules that turn the presence of blocks into tokens.
 //
 // Programs are promised [Service] with its configuration, and the errors. What takes hashes piece by
-// piece (Query, Change) is for the server of this module, and may change in any release.
+// piece (Query, Change) and Renewer are for the server of this module, and may change in any release.
 //
 // # Inside
 //
@@ -39,7 +39,8 @@
 // Over a store a lookup needs all hashes that can change its answer, see Needed. It waits for an
 // equal lookup in flight and takes its answer, or builds keys and asks: in rounds, until the answer is
 // certain (coordinator.Lookup). What was found a moment ago is not asked again if the store leases
-// it. A circuit breaker stops asking a store that fails. Goroutines are started only for calls of a backend.
+// it. A circuit breaker stops asking a store that fails. Goroutines are started only for calls of a
+// backend, and one for a Renewer.
 //
 // # Glossary
 //
@@ -50,6 +51,7 @@
 //   - query: one lookup in flight over the memory index.
 //   - group set: groups whose keys are looked up at the same positions, in one pass.
 //   - lease: the CPU token and the key memory of a lookup over a backend.
+//   - epoch: a time in which no keys have gone from a store, as far as is known.
 //   - memory account: what peers make a server hold, in bytes, with a bound.
 //
 // # Layout
@@ -65,7 +67,8 @@
 //	remote_config.go  how a backend is used
 //	shared_backend.go a backend of several pools
 //	found_blocks.go   what calls of a backend have found, and when (found_table.go); remember.go for how long it is known
-//	renew.go          keeps blocks before the start of lookups
+//	epoch.go          when all that was learnt of a store is forgotten
+//	renew.go          keeps blocks before the start of lookups; renewer.go the queue of such requests
 //	coalesce.go       equal lookups in flight share one answer; known.go those that ask nothing
 //	key_lease.go      what a lookup holds while it builds keys; key_memory.go the memory of all keys
 //	backend_calls.go  calls that end with their context, or are abandoned; call_durations.go their durations
@@ -81,7 +84,7 @@
 //   - A bit says that the block was there at some moment between the request's first byte
 //     and its reply. A reset in between clears all bits.
 //   - A block that counts as present without a call was found within half of the store's lease, counted
-//     from before that call was written, and nothing has changed the store through this package since.
+//     from before that call was written, in the same epoch of the store.
 //   - A backend that is slow or dead costs a lookup a hit of 0, at most some milliseconds
 //     past its deadline.
 //   - An error without api.ErrPartlyDone means that nothing was changed, as far as a store tells.

@@ -41,6 +41,6 @@ func (q *Query) explanation() (api.Explanation, error) {
 	q.setMissingRanks(ends)
 	hit, err := q.service.newHit(answer)
 	e := api.NewExplanation(hit, ends)
-	e.StartTokens = q.presence.Start
+	e.StartTokens, e.Ending = q.presence.Start, q.Ending(hit)
 	return e, err
 }

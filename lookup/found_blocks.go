@@ -16,15 +16,18 @@ import (
 // concurrent use.
 //
 // Its memory is bounded. There are two generations: when young is full, or has served for keep, old
-// is dropped and young becomes old.
+// is dropped and young becomes old. Event loops take mu: no hold of it does more than the work of some hundred blocks.
 type foundBlocks struct {
-	maxBlocks int            // of a generation
-	account   *MemoryAccount // counts what they take, nil for none
-	now       func() int64   // monotime.Now, but in tests
+	maxBlocks  int            // of a generation, a multiple of chunkBlocks
+	account    *MemoryAccount // counts what they take, nil for none
+	storeEpoch func() uint64  // of the store, now
+	now        func() int64   // monotime.Now, but in tests
+	newTable   func(maxBlocks int) *foundTable
 
+	making     sync.Mutex   // held while a generation is made; taken before mu
 	mu         sync.RWMutex // guards the fields below
 	keep       int64        // ns for which blocks are remembered at least, unless they are too many; 0: nothing is
-	epoch      uint64       // number of drops
+	epoch      uint64       // in which young and old were found; it never falls
 	young, old *foundTable
 	began      int64 // when young became young
 }
@@ -36,19 +39,20 @@ type foundGroup [16]byte
 // foundCall is one call of the backend that finds blocks.
 type foundCall struct {
 	written int64  // a time at which it was not written yet
-	epoch   uint64 // at that time
+	epoch   uint64 // of the store, at that time
 }
 
 const (
 	// maxFoundHashLen is the length of SHA-256. No engine has longer hashes, and none are remembered.
 	maxFoundHashLen = sha256.Size
-	// maxFoundBytes is 260,000 blocks in each generation.
+	// maxFoundBytes is 259,000 blocks in each generation, a fifth of that for renewals, and 16 MiB of their requests.
 	maxFoundBytes = 64 << 20
 )
 
 // newFoundBlocks returns one that remembers nothing until setKeep is called.
-func newFoundBlocks(maxBytes int64, account *MemoryAccount) *foundBlocks {
-	return &foundBlocks{maxBlocks: max(64, int(maxBytes/(2*foundBlockBytes))), account: account, now: monotime.Now}
+func newFoundBlocks(maxBytes int64, account *MemoryAccount, storeEpoch func() uint64) *foundBlocks {
+	chunks := max(1, int(maxBytes/(2*foundBlockBytes*chunkBlocks)))
+	return &foundBlocks{maxBlocks: chunks * chunkBlocks, account: account, storeEpoch: storeEpoch, now: monotime.Now, newTable: newFoundTable}
 }
 
 // newFoundGroup returns the group whose keys begin with prefixes, one for each of its ranks.
@@ -62,11 +66,7 @@ func newFoundGroup(prefixes []string) foundGroup {
 }
 
 // begin returns a call that has not been written yet.
-func (f *foundBlocks) begin() foundCall {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return foundCall{written: f.now(), epoch: f.epoch}
-}
+func (f *foundBlocks) begin() foundCall { return foundCall{written: f.now(), epoch: f.storeEpoch()} }
 
 // newFoundBlock returns a block of a group without its hash. It returns false if no such block is remembered.
 func newFoundBlock(g foundGroup, hashes coordinator.Hashes) (foundBlock, bool) {
@@ -74,7 +74,7 @@ func newFoundBlock(g foundGroup, hashes coordinator.Hashes) (foundBlock, bool) {
 	return foundBlock{group: g, hashLen: uint8(n)}, n <= maxFoundHashLen
 }
 
-// found returns the blocks that a call has found less than age nanoseconds ago. blocks has a bit for
+// found returns the blocks that a call of this epoch has found less than age nanoseconds ago. blocks has a bit for
 // each block asked about: the hash of bit i is hashes.At(first + i*stride).
 func (f *foundBlocks) found(g foundGroup, hashes coordinator.Hashes, first, stride int, blocks uint64, age int64) (found uint64) {
 	block, ok := newFoundBlock(g, hashes)
@@ -83,22 +83,22 @@ func (f *foundBlocks) found(g foundGroup, hashes coordinator.Hashes, first, stri
 	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if f.young.len()+f.old.len() == 0 {
+	if f.young.len()+f.old.len() == 0 || f.epoch != f.storeEpoch() {
 		return 0
 	}
 	since, inYoung, inOld := f.now()-age, -1, -1 // the last block is at these indexes
 	for rest := blocks; rest != 0; rest &= rest - 1 {
 		copy(block.hash[:], hashes.At(first+bits.TrailingZeros64(rest)*stride))
-		if inOld++; f.old.isAt(&block, inOld) && f.old.written[inOld] > since {
+		if inOld++; f.old.isAt(&block, inOld) && f.old.at(inOld).written > since {
 			found |= rest & -rest
 			continue // without a look at the slots of young
 		}
-		if inYoung = f.young.find(&block, inYoung+1); inYoung >= 0 && f.young.written[inYoung] > since {
+		if inYoung = f.young.find(&block, inYoung+1); inYoung >= 0 && f.young.at(inYoung).written > since {
 			found |= rest & -rest
 			inOld = -1
 			continue
 		}
-		if inOld = f.old.find(&block, inOld); inOld >= 0 && f.old.written[inOld] > since {
+		if inOld = f.old.find(&block, inOld); inOld >= 0 && f.old.at(inOld).written > since {
 			found |= rest & -rest
 		}
 	}
@@ -106,33 +106,56 @@ func (f *foundBlocks) found(g foundGroup, hashes coordinator.Hashes, first, stri
 }
 
 // record remembers blocks, as in found, that a call has found and leased on all ranks. It remembers
-// nothing if drop was called after the call had begun, or if the account is full.
+// nothing if an epoch of the store has begun since the call began, and none for which the account has no memory.
 func (f *foundBlocks) record(call foundCall, g foundGroup, hashes coordinator.Hashes, first, stride int, blocks uint64) {
 	block, ok := newFoundBlock(g, hashes)
 	if !ok || blocks == 0 {
 		return
 	}
+	f.dropOlder(call.epoch)
+	if f.isDue() {
+		f.beginGeneration()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	reserved := int64(bits.OnesCount64(blocks))
-	if f.keep == 0 || call.epoch != f.epoch || !f.account.Reserve(reserved*foundBlockBytes) {
+	if f.young == nil || call.epoch != f.epoch {
 		return
 	}
-	f.makeFit(int(reserved))
-	before, last := f.young.len(), -1
-	for rest := blocks; rest != 0; rest &= rest - 1 {
+	for last, rest := -1, blocks; rest != 0; rest &= rest - 1 {
 		copy(block.hash[:], hashes.At(first+bits.TrailingZeros64(rest)*stride))
-		last = f.young.put(&block, last+1, call.written)
+		if last = f.young.put(&block, last+1, call.written, f.account.TryReserve); last < 0 {
+			return
+		}
 	}
-	f.account.Free((reserved - int64(f.young.len()-before)) * foundBlockBytes)
 }
 
-// makeFit begins a generation if young has served for keep, or has no place for n blocks. f.mu is held.
-func (f *foundBlocks) makeFit(n int) {
-	if now := f.now(); f.young == nil || now-f.began >= f.keep || f.young.len()+n > f.maxBlocks {
-		f.account.Free(int64(f.old.len()) * foundBlockBytes)
-		f.young, f.old, f.began = new(foundTable), f.young, now
+// isDue reports whether a generation must begin: young has served for keep, or may have no place for the blocks
+// of a call of record.
+func (f *foundBlocks) isDue() bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.keep != 0 && (f.young == nil || f.now()-f.began >= f.keep || f.young.len()+64 > f.maxBlocks)
+}
+
+// beginGeneration begins a generation, unless another goroutine is about to. The table is made before mu is taken:
+// that takes longer than an event loop may wait.
+func (f *foundBlocks) beginGeneration() {
+	if !f.making.TryLock() {
+		return
 	}
+	defer f.making.Unlock()
+	if !f.isDue() || !f.account.TryReserve(int64(4*numSlots(f.maxBlocks))) {
+		return
+	}
+	t := f.newTable(f.maxBlocks)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.keep == 0 {
+		f.account.Free(t.bytes())
+		return
+	}
+	f.account.Free(f.old.bytes())
+	f.young, f.old, f.began = t, f.young, f.now()
 }
 
 // setKeep sets for how many nanoseconds blocks are remembered. 0 drops them all.
@@ -140,20 +163,28 @@ func (f *foundBlocks) setKeep(keep int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.keep = keep; keep == 0 {
-		f.dropAll()
+		f.drop()
 	}
 }
 
-// drop drops all blocks, also those of calls that have begun.
-func (f *foundBlocks) drop() {
+// dropOlder drops the blocks of epochs before this one. Until it is called nobody is told of them, but they take memory.
+func (f *foundBlocks) dropOlder(epoch uint64) {
+	f.mu.RLock()
+	older := f.epoch < epoch
+	f.mu.RUnlock()
+	if !older {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.dropAll()
+	if f.epoch < epoch {
+		f.drop()
+		f.epoch = epoch
+	}
 }
 
-// dropAll is drop with f.mu held.
-func (f *foundBlocks) dropAll() {
-	f.account.Free(int64(f.young.len()+f.old.len()) * foundBlockBytes)
+// drop drops all blocks. f.mu is held.
+func (f *foundBlocks) drop() {
+	f.account.Free(f.young.bytes() + f.old.bytes())
 	f.young, f.old = nil, nil
-	f.epoch++
 }

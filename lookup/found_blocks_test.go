@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"encoding/binary"
+	"hash/maphash"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,9 +20,9 @@ func numberedHashes(first, n, hashLen int) coordinator.Hashes {
 	return coordinator.NewHashes(blob, hashLen)
 }
 
-// newTestFound returns one that remembers for 10 ns, and its clock.
+// newTestFound returns one that remembers for 10 ns, and its clock. Its epoch is 0.
 func newTestFound(maxBytes int64, account *MemoryAccount) (f *foundBlocks, now *int64) {
-	f, now = newFoundBlocks(maxBytes, account), new(int64)
+	f, now = newFoundBlocks(maxBytes, account, func() uint64 { return 0 }), new(int64)
 	*now = 100
 	f.now = func() int64 { return *now }
 	f.setKeep(10)
@@ -57,53 +58,124 @@ func TestFoundBlocksAge(t *testing.T) {
 	assert.Equal(t, uint64(0b10), f.found(g, hashes, 3, 4, ^uint64(0), 10), "an older call makes nothing older")
 }
 
-// Nothing outlives a drop, and no call that began before it adds anything.
-func TestFoundBlocksDrop(t *testing.T) {
-	for name, drop := range map[string]func(f *foundBlocks){
-		"drop": (*foundBlocks).drop, "off and on": func(f *foundBlocks) { f.setKeep(0); f.setKeep(10) },
-	} {
-		f, _ := newTestFound(1<<20, nil)
-		hashes, g := numberedHashes(1, 64, 16), newFoundGroup([]string{"a@"})
-		call := f.begin()
-		f.record(call, g, hashes, 0, 1, 1)
-		require.NotZero(t, f.found(g, hashes, 0, 1, 1, 1))
-		drop(f)
-		f.record(call, g, hashes, 0, 1, 2)
-		assert.Zero(t, f.found(g, hashes, 0, 1, 3, 1), name)
-		f.record(f.begin(), g, hashes, 0, 1, 1)
-		assert.NotZero(t, f.found(g, hashes, 0, 1, 1, 1), name)
-		f.setKeep(0)
-		f.record(f.begin(), g, hashes, 0, 1, 1)
-		assert.Zero(t, f.found(g, hashes, 0, 1, 1, 1), "nothing is remembered")
-	}
+// Nothing outlives its epoch, and no call that began in an older one adds anything.
+func TestFoundBlocksOfAnEpoch(t *testing.T) {
+	f, _ := newTestFound(1<<20, nil)
+	epoch := uint64(0)
+	f.storeEpoch = func() uint64 { return epoch }
+	hashes, g := numberedHashes(1, 64, 16), newFoundGroup([]string{"a@"})
+	call := f.begin()
+	f.record(call, g, hashes, 0, 1, 1)
+	require.NotZero(t, f.found(g, hashes, 0, 1, 1, 1))
+	epoch++
+	assert.Zero(t, f.found(g, hashes, 0, 1, 3, 1))
+	f.record(call, g, hashes, 0, 1, 2)
+	assert.Zero(t, f.found(g, hashes, 0, 1, 3, 1))
+	f.record(f.begin(), g, hashes, 0, 1, 0b100)
+	assert.Equal(t, uint64(0b100), f.found(g, hashes, 0, 1, 0b111, 1))
+	f.setKeep(0)
+	assert.Zero(t, f.found(g, hashes, 0, 1, 0b111, 1))
+	f.record(f.begin(), g, hashes, 0, 1, 1)
+	assert.Zero(t, f.found(g, hashes, 0, 1, 1, 1), "nothing is remembered")
 }
 
 // Two generations are kept, each of at most half the bytes, and the account counts them.
 func TestFoundBlocksAreBounded(t *testing.T) {
-	const blocks = 1000
-	account := NewMemoryAccount(3 * blocks * foundBlockBytes)
-	f, now := newTestFound(2*blocks*foundBlockBytes, account)
+	const maxBytes = 2 * 1000 * foundBlockBytes
+	account := NewMemoryAccount(2 * maxBytes)
+	f, now := newTestFound(maxBytes, account)
 	g := newFoundGroup([]string{"a@"})
-	used := func() int64 { bytes, _, _ := account.Usage(); return bytes / foundBlockBytes }
+	usage := func() (bytes, refused int64) { bytes, _, refused = account.Usage(); return bytes, refused }
 	for i := range 100 {
-		f.record(f.begin(), g, numberedHashes(64*i, 64, 32), 0, 1, ^uint64(0))
-		f.record(f.begin(), g, numberedHashes(64*i, 64, 32), 0, 1, ^uint64(0))
-		require.LessOrEqual(t, used(), int64(2*blocks))
-		require.Equal(t, int64(f.young.len()+f.old.len()), used())
-		if back := blocks/64 - 2; i >= back {
+		for range 2 {
+			f.record(f.begin(), g, numberedHashes(64*i, 64, 32), 0, 1, ^uint64(0))
+		}
+		used, _ := usage()
+		require.LessOrEqual(t, used, int64(maxBytes))
+		require.Equal(t, f.young.bytes()+f.old.bytes(), used)
+		require.LessOrEqual(t, f.young.len(), f.maxBlocks)
+		if back := f.maxBlocks/64 - 2; i >= back {
 			require.Equal(t, ^uint64(0), f.found(g, numberedHashes(64*(i-back), 64, 32), 0, 1, ^uint64(0), 1), i)
 		}
 	}
 	*now += 10
 	f.record(f.begin(), g, numberedHashes(0, 64, 32), 0, 1, 1)
-	require.LessOrEqual(t, used(), int64(1+blocks), "a generation ends with keep")
+	require.Equal(t, 1, f.young.len(), "a generation ends with keep")
 	*now += 10
 	f.record(f.begin(), g, numberedHashes(0, 64, 32), 0, 1, 1)
-	require.Equal(t, int64(2), used())
-	f.drop()
-	require.Zero(t, used())
-
-	require.True(t, account.Reserve(3*blocks*foundBlockBytes-64*foundBlockBytes+1), "others take the rest")
+	require.Equal(t, 2, f.young.len()+f.old.len())
+	f.setKeep(0)
+	used, _ := usage()
+	require.Zero(t, used)
+	f.setKeep(10)
+	f.record(f.begin(), g, numberedHashes(0, 1, 32), 0, 1, 1)
+	table := f.young.bytes()
+	f.dropOlder(1)
+	used, _ = usage()
+	require.Zero(t, used)
+	f.storeEpoch = func() uint64 { return 1 }
+	require.True(t, account.Reserve(2*maxBytes-table+1), "others take the rest")
 	f.record(f.begin(), g, numberedHashes(0, 64, 32), 0, 1, ^uint64(0))
 	require.Zero(t, f.young.len(), "a full account")
+	account.Free(chunkBytes)
+	f.record(f.begin(), g, numberedHashes(0, 65, 32), 0, 1, ^uint64(0))
+	f.record(f.begin(), g, numberedHashes(0, 65, 32), 64, 1, 1)
+	require.Equal(t, 64, f.young.len(), "one that is full soon")
+	_, refused := usage()
+	require.Zero(t, refused, "no request was refused")
+}
+
+// While mu is held nothing is done that grows with the blocks that are remembered: tables are made without it, and
+// record then fills slots for 64 blocks, and one chunk. An event loop that only reads waits for no more than that.
+func TestFoundBlocksHoldTheirLockBriefly(t *testing.T) {
+	f, now := newTestFound(maxFoundBytes, nil)
+	tables := 0
+	f.newTable = func(maxBlocks int) *foundTable {
+		tables++
+		require.True(t, f.mu.TryLock(), "a table is made while the lock is held")
+		f.mu.Unlock()
+		return newFoundTable(maxBlocks)
+	}
+	g := newFoundGroup([]string{"a@"})
+	hashes := numberedHashes(0, f.maxBlocks+2*64, 32)
+	f.record(f.begin(), g, hashes, 0, 1, ^uint64(0))
+	full, slots, places := f.young, &f.young.slots[0], cap(f.young.chunks)
+	for first := 64; tables == 1; first += 64 {
+		chunks := len(full.chunks)
+		f.record(f.begin(), g, hashes, first, 1, ^uint64(0))
+		require.LessOrEqual(t, len(full.chunks), chunks+1)
+	}
+	require.Same(t, full, f.old)
+	require.Equal(t, f.maxBlocks, full.len())
+	require.Same(t, slots, &full.slots[0], "slots are not copied")
+	require.Equal(t, places, cap(full.chunks), "neither are chunks")
+	n := len(full.slots)
+	looked, most := 0, 0 // at slots, for one block
+	for i := range full.len() {
+		first := int(maphash.Comparable(full.seed, full.at(i).foundBlock)) & (n - 1)
+		probes := (full.slotOf(&full.at(i).foundBlock)-first+n)&(n-1) + 1
+		looked, most = looked+probes, max(most, probes)
+	}
+	require.Less(t, looked, 2*full.len())
+	require.Less(t, most, 100)
+	*now += 10
+	f.record(f.begin(), g, hashes, 0, 1, 1)
+	require.Equal(t, 3, tables)
+}
+
+// Of several calls that need another generation one makes it; the others do not wait, and remember what still fits.
+func TestOneMakesTheNextGeneration(t *testing.T) {
+	f, now := newTestFound(1<<20, nil)
+	g := newFoundGroup([]string{"a@"})
+	f.record(f.begin(), g, numberedHashes(0, 1, 32), 0, 1, 1)
+	*now += 10
+	made := 0
+	f.newTable = func(maxBlocks int) *foundTable {
+		made++
+		f.record(f.begin(), g, numberedHashes(1, 1, 32), 0, 1, 1)
+		return newFoundTable(maxBlocks)
+	}
+	f.record(f.begin(), g, numberedHashes(2, 1, 32), 0, 1, 1)
+	require.Equal(t, 1, made)
+	require.Equal(t, []int{1, 2}, []int{f.young.len(), f.old.len()})
 }

@@ -4,12 +4,19 @@ import "hash/maphash"
 
 // foundTable is a set of blocks with the times at which they were found. Blocks are kept in the order in which
 // they came, which is that of prompts: whoever has found one looks for the next one behind it, in memory that is
-// near. Not safe for concurrent use.
+// near. It never grows: it is made with all its slots, and with room for more blocks one chunk at a time. So a put
+// takes a bounded time, however full the table is. Not safe for concurrent use.
 type foundTable struct {
-	blocks  []foundBlock
-	written []int64  // by block
-	slots   []uint32 // open addressing: 1 + the index of a block, 0 for none; a power of two of them
-	seed    maphash.Seed
+	chunks []*[chunkBlocks]foundEntry
+	blocks int      // in them
+	slots  []uint32 // open addressing: 1 + the index of a block, 0 for none; a power of two of them
+	seed   maphash.Seed
+}
+
+// foundEntry is a block of a table.
+type foundEntry struct {
+	foundBlock
+	written int64 // when the call was written that has found it
 }
 
 // foundBlock names a block.
@@ -19,76 +26,103 @@ type foundBlock struct {
 	hash    [maxFoundHashLen]byte
 }
 
-// foundBlockBytes is what a block takes at most, about: 57 bytes, twice while slices are short, and four slots.
-const foundBlockBytes = 128
+// equal compares the hashes first, which differ. For the whole struct the compiler calls a function.
+func (b *foundBlock) equal(other *foundBlock) bool {
+	return b.hash == other.hash && b.group == other.group && b.hashLen == other.hashLen
+}
+
+const (
+	// chunkBlocks is the number of blocks of a chunk.
+	chunkBlocks = 64
+	// chunkBytes is what a chunk takes, with the pointer to it.
+	chunkBytes = chunkBlocks*64 + 8
+	// foundBlockBytes is what a block takes at most, about: its part of a chunk, and four slots.
+	foundBlockBytes = (chunkBytes+chunkBlocks-1)/chunkBlocks + 4*4
+)
+
+// newFoundTable returns an empty table for so many blocks, a multiple of chunkBlocks.
+func newFoundTable(maxBlocks int) *foundTable {
+	return &foundTable{
+		chunks: make([]*[chunkBlocks]foundEntry, 0, maxBlocks/chunkBlocks), slots: make([]uint32, numSlots(maxBlocks)),
+		seed: maphash.MakeSeed(), // peers choose hashes
+	}
+}
+
+// numSlots returns the number of slots of a table: at most half of them are used.
+func numSlots(maxBlocks int) int {
+	n := 1
+	for n < 2*maxBlocks {
+		n *= 2
+	}
+	return n
+}
+
+// bytes returns what the table takes; of nil 0.
+func (t *foundTable) bytes() int64 {
+	if t == nil {
+		return 0
+	}
+	return int64(4*len(t.slots) + chunkBytes*len(t.chunks))
+}
 
 // len returns the number of blocks; of nil 0.
 func (t *foundTable) len() int {
 	if t == nil {
 		return 0
 	}
-	return len(t.blocks)
+	return t.blocks
 }
+
+// at returns the block at an index.
+func (t *foundTable) at(i int) *foundEntry { return &t.chunks[i/chunkBlocks][i%chunkBlocks] }
 
 // find returns the index of a block, -1 if it is not there. It looks at index next first.
 func (t *foundTable) find(b *foundBlock, next int) int {
-	if t == nil || len(t.blocks) == 0 {
+	if t.len() == 0 {
 		return -1
 	}
 	if t.isAt(b, next) {
 		return next
 	}
-	for slot := t.slotOf(b); ; slot++ {
-		i := int(t.slots[slot&uint64(len(t.slots)-1)]) - 1
-		if i < 0 || t.blocks[i] == *b {
-			return i
-		}
-	}
+	return int(t.slots[t.slotOf(b)]) - 1
 }
 
 // isAt reports whether a block is at an index, which may be out of range.
 func (t *foundTable) isAt(b *foundBlock, i int) bool {
-	return t != nil && uint(i) < uint(len(t.blocks)) && t.blocks[i] == *b
+	return uint(i) < uint(t.len()) && t.at(i).equal(b)
+}
+
+// slotOf returns the slot of a block, or the one that it would have.
+func (t *foundTable) slotOf(b *foundBlock) int {
+	last := len(t.slots) - 1
+	for slot := int(maphash.Comparable(t.seed, *b)) & last; ; slot = (slot + 1) & last {
+		if i := int(t.slots[slot]) - 1; i < 0 || t.at(i).equal(b) {
+			return slot
+		}
+	}
 }
 
 // put records that a block was found by a call that was written at a time, and returns its index. It looks at
-// index next first. A block keeps the latest of its times.
-func (t *foundTable) put(b *foundBlock, next int, written int64) int {
-	i := t.find(b, next)
-	if i >= 0 {
-		t.written[i] = max(t.written[i], written)
-		return i
+// index next first. A block keeps the latest of its times. reserve is called for each chunk that the table
+// needs. If it refuses, or the table is full, put returns -1.
+func (t *foundTable) put(b *foundBlock, next int, written int64, reserve func(bytes int64) bool) int {
+	i := next
+	if !t.isAt(b, next) {
+		slot := t.slotOf(b)
+		if i = int(t.slots[slot]) - 1; i < 0 {
+			if t.blocks == len(t.chunks)*chunkBlocks {
+				if len(t.chunks) == cap(t.chunks) || !reserve(chunkBytes) {
+					return -1
+				}
+				t.chunks = append(t.chunks, new([chunkBlocks]foundEntry))
+			}
+			i = t.blocks
+			t.blocks++
+			t.slots[slot] = uint32(i) + 1
+			*t.at(i) = foundEntry{foundBlock: *b, written: written}
+		}
 	}
-	t.blocks, t.written = append(t.blocks, *b), append(t.written, written)
-	if 2*len(t.blocks) > len(t.slots) {
-		t.grow()
-	} else {
-		t.fill(len(t.blocks) - 1)
-	}
-	return len(t.blocks) - 1
-}
-
-// grow doubles the slots.
-func (t *foundTable) grow() {
-	if t.slots == nil {
-		t.seed = maphash.MakeSeed() // peers choose hashes
-	}
-	t.slots = make([]uint32, max(64, 2*len(t.slots)))
-	for i := range t.blocks {
-		t.fill(i)
-	}
-}
-
-// fill fills a slot for a block.
-func (t *foundTable) fill(i int) {
-	slot := t.slotOf(&t.blocks[i])
-	for t.slots[slot&uint64(len(t.slots)-1)] != 0 {
-		slot++
-	}
-	t.slots[slot&uint64(len(t.slots)-1)] = uint32(i) + 1
-}
-
-// slotOf returns the first slot that a block may have, not reduced to the number of slots.
-func (t *foundTable) slotOf(b *foundBlock) uint64 {
-	return maphash.Comparable(t.seed, *b)
+	e := t.at(i)
+	e.written = max(e.written, written)
+	return i
 }

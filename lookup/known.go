@@ -6,7 +6,6 @@ import (
 	"math/bits"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/lookup/api"
 )
 
 // knownBlocks is the coordinator.KeyStore of a lookup that asks nothing: it has the blocks that were found a
@@ -39,16 +38,16 @@ func (k *knownBlocks) Known(g int, hashes coordinator.Hashes, first, stride int,
 
 // lookupKnown is lookup if the backend need not be asked. It returns false otherwise, and where lookup fails or
 // takes long.
-func (r *remote) lookupKnown(numTokens int64, hashes coordinator.Hashes) (api.Hit, bool) {
+func (r *remote) lookupKnown(numTokens int64, hashes coordinator.Hashes) (Answer, bool) {
 	known := &knownBlocks{keyLease: keyLease{remote: r, window: r.window()}, left: maxKnownBlocks}
 	if known.window == 0 || hashes.Len() > smallHashes {
-		return api.Hit{}, false
+		return Answer{}, false
 	}
-	hit, err := r.service.coord.Lookup(numTokens, hashes, known)
+	hit, ending, err := r.service.coord.LookupEnding(numTokens, hashes, known)
 	if err != nil || known.unknown {
-		return api.Hit{}, false
+		return Answer{}, false
 	}
 	known.countRemembered()
-	answer, err := r.end(context.Background(), numTokens, hashes, outcome{hit: hit})
+	answer, err := r.end(context.Background(), numTokens, hashes, outcome{hit: hit, ending: ending})
 	return answer, err == nil
 }

@@ -27,10 +27,10 @@ func TestLookupKnownIsShort(t *testing.T) {
 		asked, err := s.Lookup(t.Context(), tokens, hashes)
 		require.NoError(t, err)
 		require.Equal(t, tokens, asked.Tokens)
-		hit, ok := s.LookupKnown(tokens, hashes)
+		known, ok := s.LookupKnown(tokens, hashes)
 		require.Equal(t, tc.want, ok, "%+v", tc)
 		if ok {
-			require.Equal(t, asked, hit)
+			require.Equal(t, asked, known.Hit)
 		}
 	}
 }

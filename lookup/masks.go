@@ -63,12 +63,12 @@ func (s *Service) plan(ctx context.Context, numTokens int64, hashes coordinator.
 	if r := s.remote; r != nil {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 		defer cancel()
-		hit, err := r.lookup(ctx, s.clampPrompt(numTokens), hashes)
+		answer, err := r.lookup(ctx, s.clampPrompt(numTokens), hashes)
 		if err != nil {
 			return api.Hit{}, nil, err
 		}
-		masks, err := s.loadMasks(hashes, hit)
-		return hit, masks, err
+		masks, err := s.loadMasks(hashes, answer.Hit)
+		return answer.Hit, masks, err
 	}
 	q := s.NewQuery()
 	defer q.Release()
@@ -82,7 +82,7 @@ func (s *Service) plan(ctx context.Context, numTokens int64, hashes coordinator.
 	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they were the query's
 	masks, err := s.loadMasks(hashes, hit)
 	if err == nil {
-		q.count(hit.Tokens)
+		q.count()
 	}
 	return hit, masks, err
 }

@@ -4,7 +4,8 @@ import "sync/atomic"
 
 // MemoryAccount counts the memory that peers make a server hold, and bounds it: replies that
 // they have not read, bytes that are kept, and requests that have not ended with their hashes.
-// Over a backend it also counts the keys and answers of calls. The memory index is not part of it. Safe for concurrent use.
+// Over a backend it also counts the keys and answers of calls, what is remembered of found blocks, and requests to
+// renew that wait. The memory index is not part of it. Safe for concurrent use.
 type MemoryAccount struct {
 	maxBytes int64
 	bytes    atomic.Int64
@@ -17,12 +18,20 @@ func NewMemoryAccount(maxBytes int64) *MemoryAccount { return &MemoryAccount{max
 // Reserve adds n bytes, and returns false and counts a refusal if the bound would be exceeded.
 // A nil account has no bound.
 func (a *MemoryAccount) Reserve(n int64) bool {
+	ok := a.TryReserve(n)
+	if !ok {
+		a.refused.Add(1)
+	}
+	return ok
+}
+
+// TryReserve is Reserve for what may be left out: a refusal is not counted.
+func (a *MemoryAccount) TryReserve(n int64) bool {
 	if a == nil {
 		return true
 	}
 	if total := a.bytes.Add(n); n > 0 && a.maxBytes > 0 && total > a.maxBytes {
 		a.bytes.Add(-n)
-		a.refused.Add(1)
 		return false
 	}
 	return true

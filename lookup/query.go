@@ -39,6 +39,7 @@ type Query struct {
 	presence      coordinator.Presence
 	presentOnSome [][]uint64 // Bits of the blocks that some ranks hold; for explain
 	scratch       coordinator.Scratch
+	endScratch    coordinator.Scratch // of Ending, which keeps what Finish has returned
 	runs          [runsPerProbe]index.Run
 	_             cpu.CacheLinePad
 }
@@ -279,14 +280,23 @@ func (q *Query) clearBits() {
 	}
 }
 
-// Finish returns the hit, at most 2^32-1 tokens, and counts it. It may be called on another
+// Finish returns the hit, at most 2^32-1 tokens, and counts the lookup. It may be called on another
 // goroutine than Add was. Its tail boundaries are valid until Release. It fails if the rules do.
 func (q *Query) Finish() (api.Hit, error) {
 	hit, err := q.finish()
 	if err == nil {
-		q.count(hit.Tokens)
+		q.count()
 	}
 	return hit, err
+}
+
+// Ending returns where the blocks end that the lookup has found, and which block has ended its hit, which is that of
+// Finish.
+func (q *Query) Ending(hit api.Hit) coordinator.Ending {
+	if !q.active {
+		return coordinator.Ending{Found: q.received, Group: -1}
+	}
+	return q.service.coord.Ending(&q.presence, hit, q.numTokens, &q.endScratch)
 }
 
 // finish is Finish for a lookup that is not counted yet.
@@ -298,14 +308,8 @@ func (q *Query) finish() (api.Hit, error) {
 	return q.service.newHit(answer)
 }
 
-// count counts the lookup. The prompt counts with at most as many tokens as its hashes cover.
-func (q *Query) count(hit int64) {
-	tokens := int64(0)
-	if q.active {
-		tokens = min(q.tokenLen, int64(q.numHashes)*int64(q.service.pool.HashBlockSize))
-	}
-	q.stripe = q.service.count(q.stripe, q.presence.Start, hit, tokens)
-}
+// count counts a lookup that was answered.
+func (q *Query) count() { q.stripe = q.service.counters.count(q.stripe) }
 
 // answer ends the scans, and applies the rules to the bits.
 func (q *Query) answer() (coordinator.Hit, error) {

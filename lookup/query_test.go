@@ -51,7 +51,7 @@ func TestIsLarge(t *testing.T) {
 		hashes, stored int // of each 2
 		want           bool
 	}{{131_072, 2, false}, {131_072, 0, false}, {2048, 1, false}, {8192, 1, false}, {32_768, 1, true}} {
-		s, err := NewService(ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, VLLM: "0.33.0", Groups: []coordinator.Group{
+		s, err := NewService(ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, VLLM: coordinator.NewestRelease(), Groups: []coordinator.Group{
 			{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 1024},
 		}}})
 		require.NoError(t, err)

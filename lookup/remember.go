@@ -16,8 +16,7 @@ type remembering struct {
 	window int64 // ns for which a found block is answered from memory
 }
 
-// window returns for how many nanoseconds a found block is answered from memory, 0 for none. It drops what was
-// found if the store's leader or a connection has changed, and is cheap otherwise.
+// window returns for how many nanoseconds a found block is answered from memory, 0 for none. It is cheap.
 func (b *SharedBackend) window() int64 {
 	leaser, ok := b.store.(backend.Leaser)
 	if !ok {
@@ -37,10 +36,6 @@ func (b *SharedBackend) setLease(lease backend.Lease) int64 {
 	before := b.remembering.Load()
 	if before != nil && before.lease == lease {
 		return before.window
-	}
-	if before != nil && before.lease.Generation != lease.Generation {
-		b.found.drop()
-		b.renewed.drop()
 	}
 	window := b.cfg.window(lease.Stated)
 	if lease.Stated > 0 && window < b.cfg.Remember && !b.loggedWindow {

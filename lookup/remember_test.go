@@ -31,6 +31,10 @@ type evictingStore struct {
 	lease  backend.Lease
 	fails  bool
 
+	generation uint64
+	replaced   bool          // by another process, which the next call notices
+	hold       chan struct{} // Reset waits for it
+
 	slow    *oracle.Pool
 	coord   *coordinator.Coordinator
 	numbers map[string]int // of the hashes
@@ -45,6 +49,8 @@ type evictingStore struct {
 type block struct{ group, rank, hash int }
 
 func (s *evictingStore) Lease() backend.Lease { return s.lease }
+func (s *evictingStore) Generation() uint64   { return s.generation }
+func (s *evictingStore) Failure() error       { return nil }
 
 // blockOf returns the block of a key.
 func (s *evictingStore) blockOf(key string) block {
@@ -63,6 +69,10 @@ func (s *evictingStore) blockOf(key string) block {
 // Exists takes up to a lease before and after it looks, in which nothing is evicted.
 func (s *evictingStore) Exists(_ context.Context, keys backend.Keys) ([]int, error) {
 	s.calls++
+	if s.replaced { // its connection is lost, and the call made again on another
+		s.replaced = false
+		s.generation++
+	}
 	if s.fails {
 		s.failed = true
 		return nil, lookuptest.ErrStore
@@ -88,9 +98,21 @@ func (s *evictingStore) pass() {
 	s.now += s.random.Int64N(4)
 }
 
-// Reset removes all blocks.
+// Reset removes all blocks. It does not heed its context.
 func (s *evictingStore) Reset(context.Context) error {
+	if s.hold != nil {
+		<-s.hold
+	}
 	s.remove(1, func(block) bool { return true })
+	return nil
+}
+
+// Evict removes blocks, also those that are leased.
+func (s *evictingStore) Evict(_ context.Context, keys []string) error {
+	for _, key := range keys {
+		b := s.blockOf(key)
+		s.content[b.group][b.rank][b.hash] = false
+	}
 	return nil
 }
 
@@ -108,9 +130,10 @@ func (s *evictingStore) remove(p float64, may func(block) bool) {
 }
 
 // Random pools look up prompts of one chain in a store that leases: it evicts what is not leased, and stores it
-// again. It is reset through the service, replaced by another, fails, and states another lease. What is
-// remembered then makes no difference: each answer is the oracle's. Only when others have removed leased blocks, it
-// may be the oracle's as it was before, and no longer than for the window.
+// again. Blocks are evicted through one of two services that share it, all are reset, also when nobody waits for that any
+// longer, it is replaced by another, fails, and states another lease. What is remembered then makes no difference: each
+// answer is the oracle's. Only when others have removed leased blocks, or have started another process at its
+// address, it may be the oracle's as it was before: until a call meets the process, and no longer than for the window.
 func TestRememberedAnswersAgainstTheOracle(t *testing.T) {
 	pools := int64(300)
 	if lookuptest.Race || testing.Short() {
@@ -144,6 +167,7 @@ type rememberCase struct {
 	list    []string // the same
 	store   *evictingStore
 	service *Service
+	other   *Service // of another pool, with the same keys
 
 	removedAt int64          // when others last removed leased blocks, 0 for never
 	before    oracle.Content // what the store had then or has had since
@@ -175,8 +199,11 @@ func newRememberCase(t *testing.T, seed uint64) *rememberCase {
 	cfg := patient
 	cfg.BreakerFailures = 1 << 30
 	cfg.Remember, cfg.Grouped = time.Duration(c.IntN(3)-1)*50, c.IntN(2) == 0
-	c.service, err = NewService(ServiceConfig{Pool: pool, Backend: c.store, Remote: cfg})
-	require.NoError(t, err)
+	shared := NewSharedBackend(c.store, cfg, nil)
+	for _, s := range []**Service{&c.service, &c.other} {
+		*s, err = NewService(ServiceConfig{Pool: pool, Shared: shared})
+		require.NoError(t, err)
+	}
 	c.service.remote.found.now = func() int64 { return c.store.now }
 	return c
 }
@@ -215,13 +242,23 @@ func (c *rememberCase) step() {
 	case 5: // a node dies, or another program removes
 		c.removeByForce()
 	case 6:
-		require.NoError(c.t, c.service.Reset(context.Background()))
+		require.NoError(c.t, c.anyService().Reset(context.Background()))
 		c.removedAt = 0
 	case 7: // another leader
-		s.content, s.leased = oracle.RandomContent(c.Rand, &c.slow, len(c.list)), map[block]int64{}
-		s.lease.Generation++
-		c.stateLease()
+		c.replace()
+		s.generation++
 		c.removedAt = 0
+	case 11: // another process at the same address
+		c.removeByForce()
+		c.replace()
+		s.replaced = true
+	case 12, 13:
+		c.evict()
+		c.removedAt = 0
+	case 14:
+		if c.IntN(4) == 0 {
+			c.giveUpReset()
+		}
 	case 8:
 		s.fails = true // and has lost some when it answers again
 		c.removeByForce()
@@ -229,6 +266,47 @@ func (c *rememberCase) step() {
 	if c.removedAt != 0 {
 		addContent(c.before, s.content)
 	}
+}
+
+// replace replaces the store by another one.
+func (c *rememberCase) replace() {
+	c.store.content, c.store.leased = oracle.RandomContent(c.Rand, &c.slow, len(c.list)), map[block]int64{}
+	c.stateLease()
+}
+
+func (c *rememberCase) anyService() *Service {
+	if c.IntN(2) == 0 {
+		return c.other
+	}
+	return c.service
+}
+
+// evict evicts consecutive blocks of a rank.
+func (c *rememberCase) evict() {
+	if len(c.list) == 0 {
+		return
+	}
+	coord := c.store.coord
+	g := c.IntN(coord.NumGroups())
+	ranks := coord.Ranks(g)
+	rank := ranks[c.IntN(len(ranks))]
+	from := c.IntN(len(c.list))
+	keys := coordinator.NewHashes(c.hashes.Bytes()[from*diffHashLen:(from+1+c.IntN(len(c.list)-from))*diffHashLen], diffHashLen)
+	at := coordinator.GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP), PCPRank: uint16(rank.PCP)}
+	require.NoError(c.t, c.anyService().Evict(context.Background(), at, keys))
+}
+
+// giveUpReset has a reset take effect when nobody waits for it any longer, with a lookup before.
+func (c *rememberCase) giveUpReset() {
+	c.store.hold = make(chan struct{})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	require.ErrorIs(c.t, c.anyService().Reset(ctx), context.DeadlineExceeded)
+	c.removedAt = 0
+	c.lookup()
+	close(c.store.hold)
+	require.Eventually(c.t, func() bool { return c.service.remote.changes.abandoned.Load() == 0 }, lookuptest.Patience, time.Millisecond)
+	c.store.hold = nil
 }
 
 func (c *rememberCase) removeByForce() {
@@ -274,6 +352,7 @@ func (c *rememberCase) lookup() {
 	}
 	s, first := c.store, start/c.slow.HashBlockSize
 	s.calls, s.failed = 0, false
+	replaced := s.replaced
 	window, began := c.service.remote.window(), s.now
 	view := coordinator.NewHashes(c.hashes.Bytes()[first*diffHashLen:hashes*diffHashLen], diffHashLen).From(int64(start))
 	known, ok := c.service.LookupKnown(int64(tokens), view)
@@ -281,7 +360,7 @@ func (c *rememberCase) lookup() {
 	hit, err := c.service.Lookup(context.Background(), int64(tokens), view)
 	if ok {
 		require.NoError(c.t, err)
-		require.Equal(c.t, hit, known, "seed %d", c.seed)
+		require.Equal(c.t, hit, known.Hit, "seed %d", c.seed)
 	}
 	want := func(content oracle.Content) (int64, string) {
 		hit, _, class := c.slow.LookupTails(start, tokens, c.list[:hashes], content.Has(&c.slow, s.numbers))
@@ -299,12 +378,15 @@ func (c *rememberCase) lookup() {
 		require.True(c.t, classOf(err) == mostClass || classOf(err) == class, "seed %d: %v", c.seed, err)
 		require.LessOrEqual(c.t, hit.Tokens, max(most, tokensHit), "seed %d: more than ever", c.seed)
 		c.stale++
+		if replaced && !s.replaced { // the lookup has met another process, after it had read what it knew of the one before
+			c.removedAt = 0
+		}
 		return
 	default:
 		require.Fail(c.t, "another answer than the store's", "seed %d: %d tokens from %d: %d %v, want %d %s; window %d",
 			c.seed, tokens, start, hit.Tokens, err, tokensHit, class, window)
 	}
-	if s.now >= c.removedAt+window {
+	if s.now >= c.removedAt+window || replaced && !s.replaced {
 		c.removedAt = 0
 	}
 }
@@ -352,14 +434,15 @@ func TestRememberedAnswersAreCounted(t *testing.T) {
 	stat := s.Stat()
 	require.EqualValues(t, []int64{1, 100}, []int64{stat.RememberedLookups, stat.BackendKeys})
 	require.Equal(t, time.Hour/2, s.LeaseLeft(), "after an answer from memory")
-	store.lease.Store(&backend.Lease{Duration: time.Hour, Stated: 2 * time.Hour, Generation: 1})
+	store.lease.Store(&backend.Lease{Duration: time.Hour, Stated: 2 * time.Hour})
+	store.generation.Add(1)
 	lookup(100)
 	require.EqualValues(t, 200, s.Stat().BackendKeys, "of another generation")
 	require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
 	require.Contains(t, log.String(), "configured=1h0m0s remembered=30m0s lease=1h0m0s")
 }
 
-// A call that is late drops what others have found only if the backend answers nobody.
+// A call that is late begins no epoch.
 func TestLateCallsAndRememberedAnswers(t *testing.T) {
 	hang, hung := false, 0
 	store := &statingStore{KeyStore: lookuptest.KeyStore{Before: func(ctx context.Context, op string, _ []string) error {
@@ -396,19 +479,29 @@ func TestLateCallsAndRememberedAnswers(t *testing.T) {
 	late()
 	require.EqualValues(t, 64, hit())
 	require.EqualValues(t, 1, s.Stat().RememberedLookups)
-	s.remote.lastSuccess.Add(-2 * int64(time.Hour))
+	s.remote.lastSuccess.Add(-2 * int64(time.Hour)) // nobody is answered
 	late()
 	require.EqualValues(t, 64, hit())
-	require.EqualValues(t, 1, s.Stat().RememberedLookups)
+	require.EqualValues(t, 2, s.Stat().RememberedLookups)
 }
 
 // statingStore states a lease.
 type statingStore struct {
 	lookuptest.KeyStore
-	lease atomic.Pointer[backend.Lease]
+	lease      atomic.Pointer[backend.Lease]
+	generation atomic.Uint64
+	failure    atomic.Pointer[error]
 }
 
 func (s *statingStore) Lease() backend.Lease { return *s.lease.Load() }
+func (s *statingStore) Generation() uint64   { return s.generation.Load() }
+
+func (s *statingStore) Failure() error {
+	if failure := s.failure.Load(); failure != nil {
+		return *failure
+	}
+	return nil
+}
 
 // BenchmarkRememberedLookup asks again for a prompt on 8 ranks that is stored whole.
 func BenchmarkRememberedLookup(b *testing.B) {

@@ -26,8 +26,10 @@ type remote struct {
 	failed, timeouts, rejected atomic.Int64
 	rounds, keys               atomic.Int64 // calls of Exists that began, and the keys that they have asked for
 	stored, evicted            atomic.Int64
+	stores                     atomic.Uint64 // calls of the backend that may have stored keys
 
 	renewedKeys       atomic.Int64
+	renewalsDropped   atomic.Int64
 	rememberedLookups atomic.Int64 // that made no call, as all was known from calls before
 }
 
@@ -66,37 +68,37 @@ func (s *Service) Backend() *SharedBackend {
 // lookup returns the hit of numTokens tokens over the backend. A failing backend is a hit
 // of 0 and no error, as in the reference. It fails where the rules do, and with ErrTooManyKeys and
 // ErrNoMemory.
-func (r *remote) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
+func (r *remote) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (Answer, error) {
 	return r.end(ctx, numTokens, hashes, r.lookupCoalesced(ctx, numTokens, hashes))
 }
 
 // probe is lookup for a prompt that nobody is about to load. No lookup may share its outcome.
-func (r *remote) probe(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
+func (r *remote) probe(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (Answer, error) {
 	if r.prober == nil {
 		return r.lookup(ctx, numTokens, hashes)
 	}
 	return r.end(ctx, numTokens, hashes, r.ask(ctx, numTokens, hashes, true))
 }
 
-// end counts a lookup with its outcome, and returns the hit.
-func (r *remote) end(ctx context.Context, numTokens int64, hashes coordinator.Hashes, o outcome) (api.Hit, error) {
+// end counts a lookup with its outcome, and returns the answer.
+func (r *remote) end(ctx context.Context, numTokens int64, hashes coordinator.Hashes, o outcome) (Answer, error) {
 	if o.err != nil {
-		return api.Hit{}, o.err
+		return Answer{}, o.err
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) {
-		r.countLookup(numTokens, hashes, o.hit.Tokens)
+		r.service.counters.count(&r.service.counters.stripes[0]) // calls of the backend share more than this
 	}
 	hit, err := r.service.newHit(o.hit)
 	if err != nil {
-		return api.Hit{}, err
+		return Answer{}, err
 	}
 	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // others may share the outcome
-	return hit, nil
+	return Answer{Hit: hit, Ending: o.ending}, nil
 }
 
 // lookupCoalesced shares the outcome of an equal lookup in flight, or asks the backend.
 func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes coordinator.Hashes) outcome {
-	leader, shared := r.coalescer.join(ctx, numTokens, hashes)
+	leader, shared := r.coalescer.join(ctx, r.sharingEpoch(), numTokens, hashes)
 	if shared != nil {
 		return *shared
 	}
@@ -111,12 +113,10 @@ func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes co
 
 // ask asks the backend.
 func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, probe bool) (o outcome) {
-	r.lookups.Add(1)
-	defer r.lookups.Add(-1)
 	lease := r.lease(ctx, hashes.Len())
 	defer lease.end()
 	lease.probe = probe
-	o.hit, o.err = r.service.coord.Lookup(numTokens, hashes, lease)
+	o.hit, o.ending, o.err = r.service.coord.LookupEnding(numTokens, hashes, lease)
 	if lease.refused != nil {
 		o.err = lease.refused
 	}
@@ -134,13 +134,13 @@ func (r *remote) explain(ctx context.Context, numTokens int64, hashes coordinato
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
 		return api.Explanation{}, r.countLate(err, false)
 	}
-	answer, ends, err := r.service.coord.LookupExplain(numTokens, hashes, lease)
+	answer, ends, ending, err := r.service.coord.LookupExplain(numTokens, hashes, lease)
 	if err != nil {
 		return api.Explanation{}, err
 	}
 	hit, err := r.service.newHit(answer)
 	e := api.NewExplanation(hit, ends)
-	e.StartTokens = hashes.Start()
+	e.StartTokens, e.Ending = hashes.Start(), ending
 	return e, err
 }
 
@@ -163,14 +163,6 @@ func (r *remote) exists(ctx context.Context, keys backend.Keys, memory *keyBytes
 	}
 	r.keys.Add(int64(asked))
 	return answers, call.end(err)
-}
-
-// countLookup counts a lookup of numTokens tokens.
-func (r *remote) countLookup(numTokens int64, hashes coordinator.Hashes, hit int64) {
-	s := r.service
-	tokenLen, _ := s.coord.TokenLen(numTokens)
-	tokens := min(tokenLen, int64(s.coord.NumHashes(hashes))*int64(s.pool.HashBlockSize))
-	s.count(&s.counters.stripes[0], hashes.Start(), hit, tokens) // calls of the backend share more than this
 }
 
 // countLate counts a request whose time was up before a call, and returns why in words.

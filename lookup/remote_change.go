@@ -34,7 +34,7 @@ func (r *remote) evictKeys(ctx context.Context, at coordinator.GroupRank, hashes
 
 // reset removes every block of the pool from the backend.
 func (r *remote) reset(ctx context.Context) error {
-	call, err := r.beginChange(ctx)
+	call, err := r.beginChange(ctx, callReset)
 	if err == nil {
 		err = call.end(r.change(ctx, callReset, r.store.Reset))
 	}
@@ -47,12 +47,12 @@ func (r *remote) reset(ctx context.Context) error {
 // changeKeys makes a change in as many calls as its keys need, until one fails. The
 // breaker sees them as one.
 func (r *remote) changeKeys(ctx context.Context, kind callKind, at coordinator.GroupRank, hashes coordinator.Hashes, change func(ctx context.Context, keys []string) error) error {
-	call, err := r.beginChange(ctx)
+	call, err := r.beginChange(ctx, kind)
 	if err != nil {
 		return err
 	}
 	someDone, err := r.changeBatches(ctx, kind, at, hashes, change)
-	return markPartlyDone(someDone, call.end(err))
+	return call.end(markPartlyDone(someDone, err))
 }
 
 // changeBatches is changeKeys without the breaker.
@@ -75,10 +75,15 @@ func (r *remote) changeBatches(ctx context.Context, kind callKind, at coordinato
 
 // markPartlyDone makes an error wrap api.ErrPartlyDone if a part of the change was done, as far as it is known.
 func markPartlyDone(someDone bool, err error) error {
-	if err != nil && (someDone || errors.Is(err, backend.ErrPartlyDone)) {
+	if err != nil && (someDone || isPartlyDone(err)) {
 		return fmt.Errorf("%w: %w", api.ErrPartlyDone, err)
 	}
 	return err
+}
+
+// isPartlyDone reports whether a part of a change was done, as far as its error says.
+func isPartlyDone(err error) bool {
+	return errors.Is(err, api.ErrPartlyDone) || errors.Is(err, backend.ErrPartlyDone)
 }
 
 // change makes one call of the backend that has no answers.

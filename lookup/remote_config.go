@@ -64,7 +64,11 @@ const (
 // remembered of found blocks. What connections hold may take two more. So none of the four can fill the account.
 const hashShare, keyShare, foundShare = 3, 10, 1
 
-// maxFoundBytes returns how much memory found blocks may take.
+// maxRenewalBytes returns how much memory requests to renew may take while they wait: the quarter of maxFoundBytes that
+// found blocks leave.
+func (c RemoteConfig) maxRenewalBytes() int64 { return c.maxFoundBytes() / 4 }
+
+// maxFoundBytes returns how much memory found blocks and requests to renew may take.
 func (c RemoteConfig) maxFoundBytes() int64 {
 	if _, maxMemory, _ := c.Memory.Usage(); maxMemory > 0 {
 		return min(maxFoundBytes, maxMemory*foundShare/16)

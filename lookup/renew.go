@@ -2,12 +2,15 @@ package lookup
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"math/bits"
 	"time"
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/ctxerr"
 )
 
 // Renewal is for which engines a server renews what lies before the start of their lookups. An engine
@@ -35,16 +38,9 @@ func (s *Service) Renewal() Renewal {
 // ErrRenew refuses to renew where there is nothing to renew.
 var ErrRenew = fmt.Errorf("%w: this pool has nothing to renew, as its store has no leases or backend.mooncake.renew is never", ErrUnsupported)
 
-const (
-	// renewKeys is how many keys a call of a renewal asks for, or those of one block: under a millisecond of a
-	// store, which a lookup may have to wait for.
-	renewKeys = 256
-	// renewPause is how long a renewal waits before it looks again whether a lookup asks the backend.
-	renewPause = time.Millisecond
-	// maxRenewWait is how long a call of a renewal waits for a moment without lookups, or the lease if that is
-	// shorter: the renewals of others wait for it.
-	maxRenewWait = time.Second
-)
+// renewKeys is how many keys a call of a renewal asks for, or those of one block: under a millisecond of a
+// store, which a lookup may have to wait for.
+const renewKeys = 256
 
 // CheckRenew returns ErrRenew if Renew does.
 func (s *Service) CheckRenew() error {
@@ -58,8 +54,10 @@ func (s *Service) CheckRenew() error {
 // that the store does not evict them: those before the start of a lookup. hashes are those of these tokens,
 // and borrowed until it returns. What the backend was asked for within Lease is not asked again.
 //
-// It asks in calls of some 256 keys, each while no lookup asks the backend, and takes at most Lease. If the
-// backend fails, or the time is up, the rest is left out and an error returned. It fails with ErrRenew, and for hashes as Store does.
+// It asks in calls of some 256 keys, which it spreads over a part of the lease, and takes at most half of Lease. If a
+// call fails, or is late several times, or the time is up, the rest is left out and an error returned. If an epoch
+// of the store begins, the rest is pointless, and left out. It fails with ErrRenew, and for hashes as Store
+// does. A server has a Renewer.
 func (s *Service) Renew(ctx context.Context, hashes coordinator.Hashes) error {
 	if err := s.CheckRenew(); err != nil {
 		return err
@@ -67,118 +65,228 @@ func (s *Service) Renew(ctx context.Context, hashes coordinator.Hashes) error {
 	if err := checkKeys(hashes); err != nil {
 		return err
 	}
-	tokens := int64(hashes.Len()) * int64(s.pool.HashBlockSize)
-	groups, err := s.coord.StoredChunks(nil, tokens, 0, coordinator.NoPrompt)
-	if err != nil {
-		return err
-	}
-	lease := s.Lease()
-	s.remote.renewed.setKeep(int64(lease))
-	ctx, cancel := context.WithTimeout(ctx, lease)
-	defer cancel()
-	for g := range groups {
-		r := renewal{remote: s.remote, hashes: hashes, group: s.remote.groups[g], prefixes: s.keyPrefixes(g), stride: s.coord.Stride(g), lease: int64(lease)}
-		if s.coord.StoresStates(g) {
-			err = r.renewState(ctx)
-		} else {
-			err = r.renewStored(ctx, &groups[g])
+	n := s.newRenewal(hashes)
+	defer n.end()
+	for p := (pacer{}); n.calls > 0; {
+		due := time.NewTimer(time.Until(p.due(n, n.calls)))
+		select {
+		case <-due.C:
+		case <-ctx.Done():
+			due.Stop()
+			return fmt.Errorf("renew: %w", ctx.Err())
 		}
-		if err != nil {
+		if err := p.ask(ctx, n); err != nil {
 			return fmt.Errorf("renew: %w", err)
 		}
 	}
 	return nil
 }
 
-// renewal renews blocks of one group of a prompt.
+// renewal is a request to renew, which is done one call after the other.
 type renewal struct {
-	remote   *remote
-	hashes   coordinator.Hashes
-	group    foundGroup
-	prefixes []string // of the keys, by rank
-	stride   int
-	lease    int64  // ns
-	blocks   []byte // hashes of the next call
+	service *Service
+	hashes  coordinator.Hashes
+	epoch   uint64 // of the store, when it was made
+	made    time.Time
+	// target is when the last call should begin, deadline when it is given up.
+	target, deadline time.Time
+	calls            int // that are left, at most
+	next             func() (renewalCall, bool)
+	stop             func() // ends next; both are nil before the first call
+	call             renewalCall
+	tries            int // of call that have failed, 0 if it is over
 }
 
-// renewStored renews the chunks that an engine would have saved.
-func (r *renewal) renewStored(ctx context.Context, chunks *coordinator.StoredChunks) error {
+// maxRenewalTries is how often a call is made that is late: it may succeed when there is less load.
+const maxRenewalTries = 3
+
+// renewalCall is one call of a renewal.
+type renewalCall struct {
+	group    int
+	prefixes []string           // of the keys, by rank
+	blocks   coordinator.Hashes // borrowed until the next call
+	left     int                // calls after it, at most
+}
+
+// newRenewal returns a renewal. The caller must call end.
+func (s *Service) newRenewal(hashes coordinator.Hashes) *renewal {
+	now, lease := time.Now(), s.Lease()
+	n := &renewal{
+		service: s, hashes: hashes, epoch: s.remote.epoch(), made: now, target: now.Add(lease * 3 / 8), deadline: now.Add(lease / 2),
+	}
+	for g := range s.coord.NumGroups() {
+		n.calls += s.maxRenewalCalls(g, hashes.Len()/s.coord.Stride(g))
+	}
+	return n
+}
+
+// maxRenewalCalls returns how many calls so many positions of a group take at most.
+func (s *Service) maxRenewalCalls(g, positions int) int {
+	if s.coord.StoresStates(g) {
+		positions = min(positions, 1)
+	}
+	perCall := s.renewedPerCall(g)
+	return (positions + perCall - 1) / perCall
+}
+
+// renewedPerCall returns how many blocks of a group a call asks for.
+func (s *Service) renewedPerCall(g int) int { return max(1, renewKeys/len(s.coord.Ranks(g))) }
+
+// end ends a renewal.
+func (n *renewal) end() {
+	if n.stop != nil {
+		n.stop()
+	}
+}
+
+// errRenewLate ends a renewal that takes too long.
+var errRenewLate = ctxerr.Explain(context.DeadlineExceeded, errors.New("half a lease was over before the store was asked for all"))
+
+// ask makes the next call, if there is one, or the last one again, and updates calls.
+func (n *renewal) ask(ctx context.Context) error {
+	r := n.service.remote
+	switch {
+	case n.epoch != r.epoch():
+		n.calls = 0
+		return nil
+	case time.Now().After(n.deadline):
+		return errRenewLate
+	}
+	if n.next == nil {
+		if err := n.begin(); err != nil {
+			return err
+		}
+	}
+	if n.tries == 0 {
+		ok := false
+		if n.call, ok = n.next(); !ok {
+			n.calls = 0
+			return nil
+		}
+	}
+	if err := r.askRenewal(ctx, &n.call); err != nil {
+		n.calls = n.call.left + 1
+		if n.tries++; n.tries == maxRenewalTries || n.epoch != r.epoch() {
+			return err
+		}
+		return nil
+	}
+	n.calls, n.tries = n.call.left, 0
+	return nil
+}
+
+// begin makes next.
+func (n *renewal) begin() error {
+	s := n.service
+	tokens := int64(n.hashes.Len()) * int64(s.pool.HashBlockSize)
+	groups, err := s.coord.StoredChunks(nil, tokens, 0, coordinator.NoPrompt)
+	if err != nil {
+		return err
+	}
+	lease := int64(s.Lease())
+	s.remote.renewed.setKeep(lease)
+	left := n.calls
+	n.next, n.stop = iter.Pull(func(yield func(renewalCall) bool) {
+		for g := range groups {
+			w := renewalWalk{
+				service: s, hashes: n.hashes, lease: lease, yield: yield,
+				renewalCall: renewalCall{group: g, prefixes: s.keyPrefixes(g)},
+				stride:      s.coord.Stride(g), perCall: s.renewedPerCall(g) * n.hashes.HashLen(),
+			}
+			w.positions = n.hashes.Len() / w.stride
+			left -= s.maxRenewalCalls(g, w.positions)
+			w.after = left
+			if !w.walk(&groups[g]) {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// renewalWalk finds the blocks of one group of a prompt that are due, and yields them in calls.
+type renewalWalk struct {
+	service *Service
+	hashes  coordinator.Hashes
+	lease   int64 // ns
+	yield   func(renewalCall) bool
+	renewalCall
+	stride    int
+	perCall   int // bytes of hashes
+	positions int // of the group
+	after     int // calls of the groups after it, at most
+	due       []byte
+}
+
+// walk yields the chunks that an engine would have saved, or of states the one at the end: which others an engine has
+// saved is not known. It returns false if it must stop.
+func (w *renewalWalk) walk(chunks *coordinator.StoredChunks) bool {
+	if w.service.coord.StoresStates(w.group) {
+		return (w.positions == 0 || w.word(w.positions-1, 1)) && w.flush(w.positions)
+	}
 	for chunk := int64(0); ; {
 		start, end, ok := chunks.Next(chunk)
 		if !ok {
-			return r.ask(ctx)
+			return w.flush(w.positions)
 		}
 		for chunk = start; chunk < end; chunk += 64 {
-			if err := r.renewWord(ctx, int(chunk), ^uint64(0)>>max(0, chunk+64-end)); err != nil {
-				return err
+			if !w.word(int(chunk), ^uint64(0)>>max(0, chunk+64-end)) {
+				return false
 			}
 		}
 		chunk = end
 	}
 }
 
-// renewState renews the state at the end of the hashes. Which others an engine has saved is not known.
-func (r *renewal) renewState(ctx context.Context) error {
-	if last := r.hashes.Len()/r.stride - 1; last >= 0 {
-		if err := r.renewWord(ctx, last, 1); err != nil {
-			return err
-		}
+// word adds those of up to 64 chunks that the backend was not asked for within a lease, and yields full calls.
+func (w *renewalWalk) word(chunk int, due uint64) bool {
+	first := chunk*w.stride + w.stride - 1
+	r := w.service.remote
+	for _, asked := range []*foundBlocks{r.renewed, r.found} {
+		due &^= asked.found(r.groups[w.group], w.hashes, first, w.stride, due, w.lease)
 	}
-	return r.ask(ctx)
-}
-
-// renewWord renews those of up to 64 chunks that the backend was not asked for within a lease, as far as they
-// fill calls.
-func (r *renewal) renewWord(ctx context.Context, chunk int, due uint64) error {
-	first := chunk*r.stride + r.stride - 1
-	for _, asked := range []*foundBlocks{r.remote.renewed, r.remote.found} {
-		due &^= asked.found(r.group, r.hashes, first, r.stride, due, r.lease)
-	}
-	perCall := max(1, renewKeys/len(r.prefixes)) * r.hashes.HashLen()
 	for ; due != 0; due &= due - 1 {
-		r.blocks = append(r.blocks, r.hashes.At(first+bits.TrailingZeros64(due)*r.stride)...)
-		if len(r.blocks) < perCall {
-			continue
-		}
-		if err := r.ask(ctx); err != nil {
-			return err
+		i := bits.TrailingZeros64(due)
+		w.due = append(w.due, w.hashes.At(first+i*w.stride)...)
+		if len(w.due) >= w.perCall && !w.flush(chunk+i+1) {
+			return false
 		}
 	}
-	return nil
+	return true
 }
 
-// ask makes a call of the backend for the blocks, if there are any, when no lookup asks it.
-func (r *renewal) ask(ctx context.Context) error {
-	blocks := coordinator.NewHashes(r.blocks, r.hashes.HashLen())
-	r.blocks = r.blocks[:0]
-	if blocks.Len() == 0 {
-		return nil
-	}
-	if err := r.remote.waitIdle(ctx, min(maxRenewWait, time.Duration(r.lease))); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, r.remote.cfg.Timeout)
+// flush yields the blocks that are due, which are before position next, if there are any.
+func (w *renewalWalk) flush(next int) bool {
+	w.blocks, w.left = coordinator.NewHashes(w.due, w.hashes.HashLen()), w.after+w.service.maxRenewalCalls(w.group, w.positions-next)
+	w.due = w.due[:0]
+	return w.blocks.Len() == 0 || w.yield(w.renewalCall)
+}
+
+// askRenewal makes a call of the backend, and remembers what it was asked for and has found.
+func (r *remote) askRenewal(ctx context.Context, call *renewalCall) error {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
+	blocks, group := call.blocks, r.groups[call.group]
 	var keys []string
 	bytes := int64(0)
-	for _, prefix := range r.prefixes {
+	for _, prefix := range call.prefixes {
 		keys = append(keys, coordinator.JoinKeys(prefix, blocks.Len(), blocks.HashLen(), blocks.All())...)
 		bytes += int64(blocks.Len()) * int64(2*(len(prefix)+2*blocks.HashLen())+24) // as in coordinator.KeyStore.Reserve
 	}
-	memory, err := r.remote.keyMemory.acquire(ctx, bytes)
+	memory, err := r.keyMemory.acquire(ctx, bytes)
 	if err != nil {
 		return err
 	}
 	defer memory.release()
-	asked, found := r.remote.renewed.begin(), r.remote.found.begin()
-	answers, err := r.remote.renewKeys(ctx, keys, memory)
+	asked, found := r.renewed.begin(), r.found.begin()
+	answers, err := r.renewKeys(ctx, keys, memory)
 	if err != nil {
 		return err
 	}
 	for first := 0; first < blocks.Len(); first += 64 {
 		all := ^uint64(0) >> max(0, first+64-blocks.Len())
-		r.remote.renewed.record(asked, r.group, blocks, first, 1, all)
-		r.remote.found.record(found, r.group, blocks, first, 1, all&onAllRanks(answers, blocks.Len(), first))
+		r.renewed.record(asked, group, blocks, first, 1, all)
+		r.found.record(found, group, blocks, first, 1, all&onAllRanks(answers, blocks.Len(), first))
 	}
 	return nil
 }
@@ -212,17 +320,4 @@ func (r *remote) renewKeys(ctx context.Context, keys []string, memory *keyBytes)
 		r.renewedKeys.Add(int64(len(keys)))
 	}
 	return answers, err
-}
-
-// waitIdle waits until no lookup asks the backend, for at most so long.
-func (b *SharedBackend) waitIdle(ctx context.Context, longest time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, longest)
-	defer cancel()
-	for b.lookups.Load() > 0 && ctx.Err() == nil {
-		select {
-		case <-time.After(renewPause):
-		case <-ctx.Done():
-		}
-	}
-	return ctx.Err()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -54,7 +55,9 @@ var renewedPool = coordinator.Pool{VLLM: "0.28.0", HashBlockSize: 16, SchedulerB
 }}
 
 // What a saver would ask for is asked for, on all ranks, once a lease.
-func TestRenew(t *testing.T) {
+func TestRenew(t *testing.T) { synctest.Test(t, testRenew) }
+
+func testRenew(t *testing.T) {
 	store := &leasingStore{lease: time.Hour}
 	s, err := NewService(ServiceConfig{Pool: renewedPool, Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience}})
 	require.NoError(t, err)
@@ -92,8 +95,10 @@ func TestRenew(t *testing.T) {
 	}
 	store.Keys[s.coord.KeyPrefix(0, s.coord.Ranks(0)[1])+fmt.Sprintf("%x", hashes.At(5))] = true
 	now += int64(store.lease)
+	s.remote.found.now = func() int64 { return now }
 	require.NoError(t, s.Renew(t.Context(), hashes))
 	require.Len(t, store.asked(), 18)
+	now++
 	require.Equal(t, uint64(1<<4), s.remote.found.found(s.remote.groups[0], hashes, 0, 1, 0b111111, int64(store.lease)), "those on all ranks count as found")
 
 	found := s.remote.found.begin()
@@ -108,44 +113,47 @@ func TestRenew(t *testing.T) {
 	require.EqualValues(t, 12+6+12+18, stat.RenewedKeys)
 	require.Zero(t, stat.BackendKeys+stat.Lookups, "no lookup's")
 
-	s.remote.lookups.Add(1)
-	require.ErrorIs(t, s.Renew(t.Context(), coordinator.NewHashes(lookuptest.Chain("c", 2, 32), 32)), context.DeadlineExceeded,
-		"lookups never pause, and others wait to be renewed")
-	require.Empty(t, store.asked())
+	s.remote.beginEpoch()
+	require.NoError(t, s.Renew(t.Context(), other))
+	require.Len(t, store.asked(), 6, "of an older epoch")
 }
 
-// Calls are small, and none begins while a lookup asks the backend.
-func TestRenewalsGiveWay(t *testing.T) {
-	store := &leasingStore{lease: time.Hour}
-	s, err := NewService(ServiceConfig{Pool: renewedPool, Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience}})
-	require.NoError(t, err)
-	hashes := coordinator.NewHashes(lookuptest.Chain("a", 1000, 32), 32)
-	require.NoError(t, s.Renew(t.Context(), hashes))
-	for _, call := range store.calls {
-		require.LessOrEqual(t, len(call), renewKeys)
-	}
-	require.Len(t, store.asked(), 2*(1000+500))
+// Calls are small, and spread over a part of the lease, also while lookups never pause.
+func TestRenewalsAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var at []time.Duration
+		store := &leasingStore{lease: 10 * time.Second}
+		store.Before = func(context.Context, string, []string) error { at = append(at, time.Since(began)); return nil }
+		s, err := NewService(ServiceConfig{Pool: renewedPool, Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience}})
+		require.NoError(t, err)
+		require.NoError(t, s.Renew(t.Context(), coordinator.NewHashes(lookuptest.Chain("a", 1000, 32), 32)))
+		for _, call := range store.calls {
+			require.LessOrEqual(t, len(call), renewKeys)
+		}
+		require.Len(t, store.asked(), 2*(1000+500))
+		require.Len(t, at, 8+4)
+		require.Zero(t, at[0])
+		require.Less(t, at[11], store.lease/2)
+		for i := range at[1:] { // the second group may have up to 8 calls
+			require.Greater(t, at[i+1]-at[i], store.lease*3/8/16)
+			require.LessOrEqual(t, at[i+1]-at[i], store.lease*3/8/4)
+		}
 
-	s.remote.lookups.Add(1)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- s.Renew(ctx, coordinator.NewHashes(lookuptest.Chain("b", 2, 32), 32)) }()
-	time.Sleep(5 * renewPause)
-	require.Empty(t, store.asked())
-	cancel()
-	require.ErrorIs(t, <-done, context.Canceled)
-	s.remote.lookups.Add(-1)
-	require.NoError(t, s.Renew(t.Context(), coordinator.NewHashes(lookuptest.Chain("b", 2, 32), 32)))
-	require.NotEmpty(t, store.asked())
-
-	store.lease = time.Nanosecond
-	require.ErrorIs(t, s.Renew(t.Context(), coordinator.NewHashes(lookuptest.Chain("c", 2, 32), 32)), context.DeadlineExceeded, "it takes at most a lease")
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		require.ErrorIs(t, s.Renew(ctx, coordinator.NewHashes(lookuptest.Chain("b", 1000, 32), 32)), context.Canceled)
+		store.Before = func(context.Context, string, []string) error { time.Sleep(store.lease / 4); return nil }
+		err = s.Renew(t.Context(), coordinator.NewHashes(lookuptest.Chain("c", 1000, 32), 32))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.EqualError(t, err, "renew: half a lease was over before the store was asked for all")
+	})
 }
 
 // Of states the one at the end is renewed, as a mask does not name them.
 func TestRenewStates(t *testing.T) {
 	store := &leasingStore{lease: time.Hour}
-	pool := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, SchedulerBlockSize: 32, Groups: []coordinator.Group{
+	pool := coordinator.Pool{VLLM: coordinator.NewestRelease(), HashBlockSize: 16, SchedulerBlockSize: 32, Groups: []coordinator.Group{
 		{Kind: coordinator.Mamba, BlockSize: 32},
 	}}
 	s, err := NewService(ServiceConfig{Pool: pool, Backend: store})

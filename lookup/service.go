@@ -64,7 +64,7 @@ type Service struct {
 func NewService(cfg ServiceConfig) (*Service, error) {
 	coord, err := coordinator.New(cfg.Pool)
 	if err != nil {
-		return nil, fmt.Errorf("lookup: pool: %w", err)
+		return nil, fmt.Errorf("pool: %w", err)
 	}
 	if n := coord.NumGroups(); n > index.MaxGroups {
 		return nil, fielderror.New([]string{"groups"}, "%w: a pool of %d groups; at most %d are served", ErrUnsupported, n, index.MaxGroups)
@@ -98,12 +98,18 @@ func (s *Service) useMemory(memory index.Config) error {
 	memory.Places, memory.Groups, memory.HashLen = p.count(), s.required, s.pool.HashLen
 	x, err := index.New(memory)
 	if err != nil {
-		return fmt.Errorf("lookup: memory backend: %w", err)
+		return fmt.Errorf("memory backend: %w", err)
 	}
 	s.index, s.groupSets = x, newGroupSets(s.coord)
 	s.queries = &sync.Pool{New: func() any { return newQuery(s) }}
 	return nil
 }
+
+// Places returns the places of each group: a place is a group on one rank. The caller must not modify them.
+func (s *Service) Places() [][]int { return s.places }
+
+// Place returns the place of a group rank. It fails with ErrGroupRank.
+func (s *Service) Place(at coordinator.GroupRank) (int, error) { return s.ranks.place(at) }
 
 // LookupPrompt is Lookup for a prompt of any number of tokens. Up to vLLM 0.26.0,
 // whose lookups are about multiples of the scheduler block size, it rounds numTokens
@@ -117,7 +123,8 @@ func (s *Service) LookupPrompt(ctx context.Context, numTokens int64, hashes coor
 // ProbePrompt is LookupPrompt for a prompt that nobody is about to load: a backend.Prober leases none
 // of its blocks.
 func (s *Service) ProbePrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
-	return s.lookup(ctx, s.alignPrompt(numTokens), hashes, true)
+	answer, err := s.lookup(ctx, s.alignPrompt(numTokens), hashes, true)
+	return answer.Hit, err
 }
 
 // alignPrompt rounds numTokens down as vLLM's scheduler does.
@@ -154,23 +161,35 @@ var _ api.PrefixCache = (*Service)(nil)
 // counted. A call of a backend that does not heed its context is abandoned. While 64 or more such
 // calls have not returned, further ones are not made: see backend.Backend.
 func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
+	answer, err := s.lookup(ctx, numTokens, hashes, false)
+	return answer.Hit, err
+}
+
+// Answer is a hit, and where the blocks end that the lookup has found.
+type Answer struct {
+	Hit    api.Hit
+	Ending coordinator.Ending
+}
+
+// LookupAnswer is Lookup with the ending of its hit.
+func (s *Service) LookupAnswer(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (Answer, error) {
 	return s.lookup(ctx, numTokens, hashes, false)
 }
 
 // LookupKnown is Lookup over a backend of which every block that matters was found a moment ago. It makes no
 // call, and takes some 150 microseconds at most, so that an event loop may call it. It returns false if Lookup
 // would have to call the backend, or would take longer or fail.
-func (s *Service) LookupKnown(numTokens int64, hashes coordinator.Hashes) (api.Hit, bool) {
+func (s *Service) LookupKnown(numTokens int64, hashes coordinator.Hashes) (Answer, bool) {
 	if s.remote == nil || s.checkPrompt(numTokens, hashes) != nil {
-		return api.Hit{}, false
+		return Answer{}, false
 	}
 	return s.remote.lookupKnown(s.clampPrompt(numTokens), hashes)
 }
 
 // lookup is Lookup, or with probe for blocks that nobody is about to load.
-func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, probe bool) (api.Hit, error) {
+func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, probe bool) (Answer, error) {
 	if err := s.checkPrompt(numTokens, hashes); err != nil {
-		return api.Hit{}, err
+		return Answer{}, err
 	}
 	if r := s.remote; r != nil {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
@@ -183,13 +202,13 @@ func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinato
 	q := s.NewQuery()
 	defer q.Release()
 	if err := q.addAll(numTokens, hashes); err != nil {
-		return api.Hit{}, err
+		return Answer{}, err
 	}
 	hit, err := q.Finish()
 	if hit.TailBoundaries != nil {
 		hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they were the query's
 	}
-	return hit, err
+	return Answer{Hit: hit}, err
 }
 
 // checkPrompt returns an error if no prompt has this length or these hashes, or no lookup their start.

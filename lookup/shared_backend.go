@@ -19,6 +19,8 @@ type SharedBackend struct {
 	cfg        RemoteConfig
 	breaker    *gobreaker.TwoStepCircuitBreaker[struct{}]
 	breakerLog breakerLog
+	watcher    backend.Watcher // the store, nil if it is none
+	removals   atomic.Uint64   // by calls of this program, as far as they may have removed keys: see epoch
 	reads      *backendCalls
 	changes    *backendCalls
 	durations  callDurations
@@ -28,7 +30,6 @@ type SharedBackend struct {
 	keyMemory     *keyMemory
 	found         *foundBlocks
 	renewed       *foundBlocks                // that renewals have asked for, also those that were not found
-	lookups       atomic.Int64                // that ask the backend
 	remembering   atomic.Pointer[remembering] // nil before the first lookup
 	leaseMu       sync.Mutex                  // held while remembering is set; guards loggedWindow
 	loggedWindow  bool                        // that the configured window is too long
@@ -51,11 +52,13 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 		cpu:        make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		smallCPU:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/8)),
 		keyMemory:  newKeyMemory(cfg.MaxKeyBytes, cfg.Memory),
-		found:      newFoundBlocks(cfg.maxFoundBytes()/4*3, cfg.Memory),
-		renewed:    newFoundBlocks(cfg.maxFoundBytes()/4, cfg.Memory),
 	}
+	b.watcher, _ = store.(backend.Watcher)
+	b.found = newFoundBlocks(cfg.maxFoundBytes()/8*5, cfg.Memory, b.epoch)
+	b.renewed = newFoundBlocks(cfg.maxFoundBytes()/8, cfg.Memory, b.epoch)
 	b.reads = newBackendCalls(store, max(maxAbandonedReads, 2*cfg.Workers), &b.durations)
 	b.changes = newBackendCalls(store, maxAbandonedChanges, &b.durations)
+	b.changes.returnedLate = b.changeReturned
 	b.breaker = newBreaker(cfg)
 	return b
 }

@@ -14,10 +14,10 @@ func (s *Service) Stat() api.Stat {
 	stat := api.Stat{
 		Version: s.version, VLLM: s.pool.FittingReleases(), Kernel: simd.Kernel(), Backend: "memory",
 		Entries: x.Entries, MaxEntries: x.MaxEntries, Bytes: x.Bytes, MaxBytes: x.MaxBytes,
-		Stored: x.Stored, Evicted: x.Evicted, Refused: x.Refused,
+		Stored: x.Stored, Evicted: x.Evicted, StoresRefused: x.Refused,
 		Closed: map[string]int64{},
 	}
-	s.counters.addTo(&stat)
+	stat.Lookups = s.counters.lookups()
 	return stat
 }
 
@@ -29,11 +29,11 @@ func (s *Service) remoteStat() api.Stat {
 		Stored: r.stored.Load(), Evicted: r.evicted.Load(),
 		BackendErrors: r.failed.Load(), BackendTimeouts: r.timeouts.Load(), BackendRejected: r.rejected.Load(),
 		BackendRounds: r.rounds.Load(), BackendKeys: r.keys.Load(),
-		RenewedKeys: r.renewedKeys.Load(), RememberedLookups: r.rememberedLookups.Load(),
+		RenewedKeys: r.renewedKeys.Load(), RenewalsDropped: r.renewalsDropped.Load(), RememberedLookups: r.rememberedLookups.Load(),
 		BackendState: r.State(), BackendError: errorText(r.Failure()),
 		Closed: map[string]int64{},
 	}
-	s.counters.addTo(&stat)
+	stat.Lookups = s.counters.lookups()
 	return stat
 }
 

@@ -23,12 +23,23 @@ import (
 // *api.PartsError, and if none could, that of the first. Over a backend it waits for at most
 // RemoteConfig.WriteTimeout.
 func (s *Service) StorePrompt(ctx context.Context, p api.PromptStore, hashes coordinator.Hashes) (stored []int64, err error) {
+	return s.StorePromptTelling(ctx, p, hashes, nil)
+}
+
+// StorePromptTelling is StorePrompt. It calls stored with the keys that are stored over the memory index, and their places;
+// both are borrowed until it returns. nil tells nobody.
+func (s *Service) StorePromptTelling(
+	ctx context.Context, p api.PromptStore, hashes coordinator.Hashes, stored func(places []int, keys coordinator.Hashes),
+) (chunks []int64, err error) {
 	if err := checkKeys(hashes); err != nil {
 		return nil, err
 	}
 	w, err := s.newPromptStore(&p, hashes)
 	if err != nil {
 		return nil, err
+	}
+	if stored != nil {
+		w.tell = stored
 	}
 	piece := int64(memoryPiece)
 	if r := s.remote; r != nil {
@@ -56,6 +67,7 @@ type promptStore struct {
 	first, end int64 // the numbers, in the prompt, of the first hash and of the one after the last
 	groups     []promptGroup
 	failed     map[int]*promptFailure // by place
+	tell       func(places []int, keys coordinator.Hashes)
 	anyStored  bool
 
 	// Of one piece and group, for reuse:
@@ -98,7 +110,7 @@ func (s *Service) newPromptStore(p *api.PromptStore, hashes coordinator.Hashes) 
 	}
 	w := &promptStore{
 		service: s, hashes: hashes, first: int64(p.FirstHash), end: int64(p.FirstHash) + int64(hashes.Len()),
-		failed: map[int]*promptFailure{},
+		failed: map[int]*promptFailure{}, tell: func([]int, coordinator.Hashes) {},
 	}
 	for g := range chunks {
 		w.groups = append(w.groups, promptGroup{leader: g, chunks: chunks[g], stride: int64(s.coord.Stride(g))})
@@ -296,6 +308,7 @@ func (w *promptStore) storeMemory(g *promptGroup) error {
 	had := g.writer.Stored()
 	err := w.service.index.Store(&g.writer, g.merged, w.keys, w.hashes.HashLen())
 	done := g.writer.Stored() - had
+	w.tell(g.merged, coordinator.NewHashes(w.keys[:done*w.hashes.HashLen()], w.hashes.HashLen()))
 	g.stored += int64(done)
 	w.anyStored = w.anyStored || done > 0
 	if errors.Is(err, index.ErrClasses) {

@@ -170,7 +170,7 @@ func TestStorePromptOverAFailingBackend(t *testing.T) {
 		}
 		return nil
 	}
-	pool := mambaPool("0.33.0")
+	pool := mambaPool(coordinator.NewestRelease())
 	pool.TPSize = 2
 	s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: patient})
 	require.NoError(t, err)
@@ -204,7 +204,7 @@ func FuzzStorePrompt(f *testing.F) {
 	f.Add(uint32(256), uint32(0), uint32(0), uint32(0), []byte{}, []byte{}, uint8(16))
 	f.Add(uint32(math.MaxUint32), uint32(math.MaxUint32), uint32(0), uint32(math.MaxUint32), make([]byte, 20), make([]byte, 80), uint8(1))
 	f.Add(uint32(640), uint32(256), uint32(300), uint32(15), []byte{1, 0}, []byte{1, 20}, uint8(30))
-	pool := mambaPool("0.33.0")
+	pool := mambaPool(coordinator.NewestRelease())
 	pool.TPSize, pool.RetentionInterval = 2, new(128)
 	pool.Groups = append(pool.Groups, coordinator.Group{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 20})
 	s, err := NewService(ServiceConfig{Pool: pool})

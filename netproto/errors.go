@@ -9,30 +9,30 @@ import (
 // Framing errors: the connection cannot be resynchronised and must be closed. Every
 // error of [Reader.Feed] is a [*FrameError] that wraps one of these or of the next.
 var (
-	ErrFirstByte     = errors.New("netproto: first byte begins no known dialect")
-	ErrFlags         = errors.New("netproto: reserved flag bits set")
-	ErrCommand       = errors.New("netproto: command frame outside ZMTP")
-	ErrMessageLength = errors.New("netproto: message too long")
-	ErrFrameCount    = errors.New("netproto: too many frames in a message")
-	ErrEnvelope      = errors.New("netproto: envelope too long")
-	ErrNoDelimiter   = errors.New("netproto: raw message with addresses and no delimiter")
+	ErrFirstByte     = errors.New("first byte begins no known dialect")
+	ErrFlags         = errors.New("reserved flag bits set")
+	ErrCommand       = errors.New("command frame outside ZMTP")
+	ErrMessageLength = errors.New("message too long")
+	ErrFrameCount    = errors.New("too many frames in a message")
+	ErrEnvelope      = errors.New("envelope too long")
+	ErrNoDelimiter   = errors.New("raw message with addresses and no delimiter")
 )
 
 // ZMTP errors, which close the connection too.
 var (
-	ErrGreeting    = errors.New("netproto: ZMTP greeting has a bad signature")
-	ErrVersion     = errors.New("netproto: ZMTP peer is older than 3.0")
-	ErrMechanism   = errors.New("netproto: ZMTP security mechanism is not served here")
-	ErrHandshake   = errors.New("netproto: ZMTP greeting is not followed by READY, or with PLAIN by HELLO and INITIATE")
-	ErrCredentials = errors.New("netproto: ZMTP peer has no valid credentials")
-	ErrProperties  = errors.New("netproto: ZMTP properties are malformed")
-	ErrSocketType  = errors.New("netproto: ZMTP peer is neither REQ nor DEALER")
-	ErrPeerError   = errors.New("netproto: ZMTP peer sent ERROR")
-	ErrBadCommand  = errors.New("netproto: ZMTP command is malformed or too long")
+	ErrGreeting    = errors.New("ZMTP greeting has a bad signature")
+	ErrVersion     = errors.New("ZMTP peer is older than 3.0")
+	ErrMechanism   = errors.New("ZMTP security mechanism is not served here")
+	ErrHandshake   = errors.New("ZMTP greeting is not followed by READY, or with PLAIN by HELLO and INITIATE")
+	ErrCredentials = errors.New("ZMTP peer has no valid credentials")
+	ErrProperties  = errors.New("ZMTP properties are malformed")
+	ErrSocketType  = errors.New("ZMTP peer is neither REQ nor DEALER")
+	ErrPeerError   = errors.New("ZMTP peer sent ERROR")
+	ErrBadCommand  = errors.New("ZMTP command is malformed or too long")
 )
 
 // ErrShort is the error of ParseMessage for bytes that end inside a message.
-var ErrShort = errors.New("netproto: message is not complete")
+var ErrShort = errors.New("message is not complete")
 
 // FrameError is a framing or ZMTP error, with the frame that caused it.
 type FrameError struct {

@@ -17,9 +17,9 @@ import (
 
 // Errors of dumps.
 var (
-	ErrDump = errors.New("router: not a dump that can be loaded")
+	ErrDump = errors.New("not a dump that can be loaded")
 	// ErrNotEmpty refuses a dump for a service that has sources, or holders of another dump: it is loaded before they are added.
-	ErrNotEmpty = errors.New("router: the service has sources, or has loaded a dump, already")
+	ErrNotEmpty = errors.New("the service has sources, or has loaded a dump, already")
 )
 
 // pauseTimeout is how long a batch in progress is waited for at the beginning of a dump, while the other
@@ -184,7 +184,7 @@ func (d *dump) write(out io.Writer) error {
 		src.checkpoint.Write(w)
 	}
 	if err := w.End(); err != nil {
-		return fmt.Errorf("router: writing a dump: %w", err)
+		return fmt.Errorf("writing a dump: %w", err)
 	}
 	return nil
 }

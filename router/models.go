@@ -295,18 +295,7 @@ func (s *Service) Models() []ModelStatus {
 	return list
 }
 
-// Keys besides the tenant's name in answers over HTTP, so no tenant may have them.
-const (
-	LoadableKey        = "loadable_tokens"
-	LoadableUnknownKey = "loadable_unknown"
-	UnsureKey          = "unsure"
-	KVHintsKey         = "kv_hints"
-)
-
 // check returns ErrField unless both names of a model are some. field is that of the model's name.
 func (k ModelKey) check(field string) error {
-	if k.Tenant == LoadableKey || k.Tenant == LoadableUnknownKey || k.Tenant == UnsureKey || k.Tenant == KVHintsKey {
-		return badField(ErrField, "tenant_id", "%q cannot be a tenant, as answers have this key; give another name", k.Tenant)
-	}
 	return cmp.Or(checkName(field, k.Name), checkName("tenant_id", k.Tenant))
 }

@@ -37,7 +37,7 @@ func CheckPeer(peer string) error {
 func (s *Service) loadFromPeers(ctx context.Context, cfg *StartConfig) error {
 	for i, peer := range cfg.Peers {
 		if err := CheckPeer(peer); err != nil {
-			return fmt.Errorf("router: %w: peer %d: %w", fielderror.ErrConfig, i+1, err)
+			return fmt.Errorf("%w: peer %d: %w", fielderror.ErrConfig, i+1, err)
 		}
 	}
 	for _, peer := range cfg.Peers {
@@ -84,7 +84,7 @@ func peerError(resp *http.Response) error {
 		Error struct{ Message string }
 	}
 	if json.Unmarshal(body, &reply) != nil || reply.Error.Message == "" {
-		return fmt.Errorf("router: the peer answers %q", resp.Status)
+		return fmt.Errorf("the peer answers %q", resp.Status)
 	}
-	return fmt.Errorf("router: the peer answers %q: %s", resp.Status, reply.Error.Message)
+	return fmt.Errorf("the peer answers %q: %s", resp.Status, reply.Error.Message)
 }

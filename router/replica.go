@@ -13,8 +13,8 @@ import (
 
 // What Ready says a service waits for.
 var (
-	ErrLoading    = errors.New("router: what a peer holds is still being loaded")
-	ErrCatchingUp = errors.New("router: sources are still catching up with their engines")
+	ErrLoading    = errors.New("what a peer holds is still being loaded")
+	ErrCatchingUp = errors.New("sources are still catching up with their engines")
 )
 
 // DefaultPeerTimeout is long enough for a dump of 3 GB over a network of a gigabit.

@@ -17,21 +17,21 @@ import (
 
 // Errors of a Service. Those of sources are those of package events and of package fleet.
 var (
-	ErrNoModel    = errors.New("router: there is no such model")
-	ErrNoHashing  = errors.New("router: how the model's tokens are hashed is not configured; ask by hashes")
-	ErrNoPool     = errors.New("router: the model has no pool whose store could be asked")
-	ErrWholeHash  = errors.New("router: the store's keys need whole digests, not 64 bits of them")
-	ErrHashLen    = errors.New("router: hashes of another length than those of the model's pool")
-	ErrTooMany    = errors.New("router: too many")
-	ErrOtherBlock = errors.New("router: another block size than the model's")
-	ErrOtherType  = errors.New("router: an engine of another type than the model's")
+	ErrNoModel    = errors.New("there is no such model")
+	ErrNoHashing  = errors.New("how the model's tokens are hashed is not configured; ask by hashes")
+	ErrNoPool     = errors.New("the model has no pool whose store could be asked")
+	ErrWholeHash  = errors.New("the store's keys need whole digests, not 64 bits of them")
+	ErrHashLen    = errors.New("hashes of another length than those of the model's pool")
+	ErrTooMany    = errors.New("too many")
+	ErrOtherBlock = errors.New("another block size than the model's")
+	ErrOtherType  = errors.New("an engine of another type than the model's")
 	// ErrHashesDiffer refuses tokens whose hashes no engine would have.
-	ErrHashesDiffer = errors.New("router: the engines hash tokens otherwise than the model's hash says, see hashes_reason in /services; ask by hashes, or configure it")
+	ErrHashesDiffer = errors.New("the engines hash tokens otherwise than the model's hash says, see hashes_reason in /services; ask by hashes, or configure it")
 	// ErrField refuses a field of a source or a query. The error names it.
-	ErrField = errors.New("router: bad field")
-	ErrToken = errors.New("router: no token id")
+	ErrField = errors.New("bad field")
+	ErrToken = errors.New("no token id")
 	// ErrAdapter refuses tokens with an adapter whose hashes cannot be known.
-	ErrAdapter = errors.New("router: the hashes with this adapter cannot be computed")
+	ErrAdapter = errors.New("the hashes with this adapter cannot be computed")
 )
 
 // DefaultTenant is the tenant of models and queries that name none.
@@ -130,7 +130,7 @@ func New(cfg Config) (*Service, error) {
 	return s, nil
 }
 
-func badConfig(err error) error { return fmt.Errorf("router: %w: %w", fielderror.ErrConfig, err) }
+func badConfig(err error) error { return fmt.Errorf("%w: %w", fielderror.ErrConfig, err) }
 
 // Close ends all sources and waits for them. What they held is stale then; queries are still answered.
 func (s *Service) Close() {

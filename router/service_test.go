@@ -327,7 +327,7 @@ func TestPredictThenSource(t *testing.T) {
 	again := source(t, llama, "a", 0, 0)
 	again.Name = "again"
 	require.ErrorIs(t, s.Add(again), ErrExists)
-	require.ErrorContains(t, s.Add(again), `router: rank 0 of engine "a" has a source already`)
+	require.ErrorContains(t, s.Add(again), `rank 0 of engine "a" has a source already`)
 	require.Equal(t, "a/0=48(GPU=32 predicted=48) ", ask(t, s, Query{Hashes: prompt}), "the first source is followed on")
 }
 
@@ -409,7 +409,7 @@ func TestNewRefuses(t *testing.T) {
 		"vLLM's field":     {Models: []Model{{ModelKey: llama, Fleet: known.Fleet, Hash: &Hashing{Type: TypeSGLang, Lookahead: 1}}}},
 		"hash length":      {Models: []Model{{ModelKey: llama, Pool: pool, Hash: &Hashing{Algorithm: blockhash.XXHash, Seed: new(string)}}}},
 		"name":             {Models: []Model{{ModelKey: ModelKey{Name: "a\x00"}}}},
-		"no tenant":        {Models: []Model{{ModelKey: ModelKey{Name: "a", Tenant: LoadableKey}, Fleet: known.Fleet}}},
+		"tenant":           {Models: []Model{{ModelKey: ModelKey{Name: "a", Tenant: "\x00"}, Fleet: known.Fleet}}},
 		"negative models":  {MaxModels: -1},
 		"negative sources": {MaxSources: -1},
 		"negative payload": {MaxPayload: -1},

@@ -15,11 +15,11 @@ import (
 
 // Errors of sources.
 var (
-	ErrNotAllowed = errors.New("router: not an endpoint that register allows")
+	ErrNotAllowed = errors.New("not an endpoint that register allows")
 	ErrExists     = errors.New("has a source already")
-	ErrNoSource   = errors.New("router: there is no such source")
-	ErrConfigured = errors.New("router: the source is one of the configuration")
-	ErrClosed     = errors.New("router: the service is closed")
+	ErrNoSource   = errors.New("there is no such source")
+	ErrConfigured = errors.New("the source is one of the configuration")
+	ErrClosed     = errors.New("the service is closed")
 )
 
 // DefaultMaxSources is how many sources may be registered.
@@ -167,7 +167,7 @@ func (s *Service) checkFree(ranks []Source, registered bool) (begin []Source, re
 		case i < 0:
 			begin = append(begin, src)
 		case !registered:
-			return nil, nil, fmt.Errorf("router: rank %d of engine %q %w", src.Rank, src.Engine, ErrExists)
+			return nil, nil, fmt.Errorf("rank %d of engine %q %w", src.Rank, src.Engine, ErrExists)
 		case list[i].isSame(src): // it stays
 		case !list[i].registered:
 			return nil, nil, fmt.Errorf("%w: %q, with another address or other fields", ErrConfigured, list[i].Name)
@@ -183,7 +183,7 @@ func (s *Service) checkFree(ranks []Source, registered bool) (begin []Source, re
 		case registered && a.registered && met:
 			replaced = append(replaced, a)
 		case named:
-			return nil, nil, fmt.Errorf("router: the name %q %w", a.Name, ErrExists)
+			return nil, nil, fmt.Errorf("the name %q %w", a.Name, ErrExists)
 		case a.registered:
 			n++
 		}

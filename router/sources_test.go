@@ -30,7 +30,7 @@ func TestSourceValidate(t *testing.T) {
 		"topic":           func(s *Source) { s.Topic = "\x00\x1b" },
 		"type":            func(s *Source) { s.Type = "trt" },
 		"model":           func(s *Source) { s.Model = "" },
-		"tenant_id":       func(s *Source) { s.Tenant = LoadableKey },
+		"tenant_id":       func(s *Source) { s.Tenant = "\x00" },
 		"instance_id":     func(s *Source) { s.Engine = "a\u202eb" },
 		"dp_rank":         func(s *Source) { s.Rank = fleet.MaxRank + 1 },
 		"block_size":      func(s *Source) { s.BlockSize = -1 },

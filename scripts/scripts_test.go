@@ -177,7 +177,7 @@ func TestReleaseNotes(t *testing.T) {
 
 // The short form names once what this machine lacks, and runs without it.
 func TestSaysWhatIsNotThere(t *testing.T) {
-	c := newCheckout(t, "test")
+	c := newCheckout(t, "test", "compile")
 	link := func(tools ...string) {
 		for _, tool := range tools {
 			path, err := exec.LookPath(tool)
@@ -186,16 +186,68 @@ func TestSaysWhatIsNotThere(t *testing.T) {
 			require.NoError(t, os.Symlink(path, filepath.Join(c.folder, "bin", tool)))
 		}
 	}
-	run := func() (string, int) {
-		return c.call([]string{"CI=", "PATH=" + filepath.Join(c.folder, "bin")}, "scripts/test", "tests")
+	run := func(step string) (string, int) {
+		return c.call([]string{"CI=", "PATH=" + filepath.Join(c.folder, "bin")}, "scripts/test", step)
 	}
 	link("bash", "dirname", "tr", "sort", "paste")
-	out, code := run()
+	out, code := run("tests")
 	assert.Equal(t, "scripts/test: there is no grep: install it", out)
 	assert.Equal(t, 1, code)
 	link("grep", "sed")
 	c.write("bin/go", "#!/usr/bin/env bash\n")
-	out, code = run()
-	assert.Contains(t, out, "Not on this machine: gcc python redis")
-	assert.Zero(t, code, "%s", out)
+	const libraries = "libibverbs.so.1 libnuma.so.1 libcurl.so.4"
+	for _, m := range []struct{ step, tool, libraries, lacks string }{
+		{"tests", "", libraries, "python rdma redis"},
+		{"tests", "", libraries + " libmlx5.so.1", "python redis"},
+		{"soak", "redis-server", libraries, "python rdma"},
+	} {
+		if m.tool != "" {
+			c.write("bin/"+m.tool, "#!/usr/bin/env bash\n")
+		}
+		c.write("bin/ldconfig", "#!/usr/bin/env bash\necho "+m.libraries+"\n")
+		out, code = run(m.step)
+		assert.Contains(t, out, "Not on this machine: "+m.lacks+". Tests that need them are skipped")
+		assert.Zero(t, code, "%s", out)
+	}
+}
+
+// While packages are compiled it says which, and how many are; it is silent if all were. Here go and its compiler are
+// scripts: the second package takes until it has been named.
+func TestCompile(t *testing.T) {
+	c := newCheckout(t, "compile")
+	c.write("bin/go", `#!/usr/bin/env bash
+stale=$(cat stale)
+case " $* " in
+*" -toolexec "*)
+	while [ "$1" != -toolexec ]; do shift; done
+	TOOLEXEC_IMPORTPATH='' eval "$2 bin/compile -V=full" # the version of the compiler
+	TOOLEXEC_IMPORTPATH='example.com/quick' eval "$2 bin/compile"
+	TOOLEXEC_IMPORTPATH='example.com/slow [example.com/slow.test]' eval "$2 bin/compile"
+	;;
+*) echo "$stale" ;;
+esac
+`)
+	c.write("bin/compile", `#!/usr/bin/env bash
+[[ $TOOLEXEC_IMPORTPATH = *slow* ]] || exit 0
+for _ in {1..3000}; do
+	grep -q slow printed && exit
+	sleep 0.01
+done
+exit 1
+`)
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	c.write("bin/sleep", "#!/usr/bin/env bash\nexec "+sleep+" 0.01\n") // in place of seconds
+	compile := func() (string, int) {
+		return c.call([]string{"PATH=" + filepath.Join(c.folder, "bin") + ":" + os.Getenv("PATH")},
+			"bash", "-c", "set -o pipefail; scripts/compile ./... | tee printed")
+	}
+	c.write("stale", "quick\nslow\nmain\n")
+	out, code := compile()
+	require.Zero(t, code, "%s", out)
+	assert.Equal(t, "compiled 1 of 3 packages, now example.com/slow", out[strings.LastIndex(out, "\n")+1:])
+	c.write("stale", "main\n")
+	out, code = compile()
+	assert.Empty(t, out)
+	assert.Zero(t, code)
 }

@@ -26,11 +26,11 @@ const kernelEnv = "HITLINE_KERNEL"
 // Errors of Force and ForceFromEnv; match them with errors.Is.
 var (
 	// ErrUnknownKernel means that no kernel of any build has this name.
-	ErrUnknownKernel = errors.New("simd: unknown kernel")
+	ErrUnknownKernel = errors.New("unknown kernel")
 
 	// ErrUnsupportedKernel means that this processor cannot run the kernel, or that this
 	// build does not contain it.
-	ErrUnsupportedKernel = errors.New("simd: unsupported kernel")
+	ErrUnsupportedKernel = errors.New("unsupported kernel")
 )
 
 // Kernel returns the name of the kernel in use.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/hitline/hitline/backend"
 )
@@ -28,6 +30,8 @@ type Client struct {
 	leaderState
 	process     process
 	leaseLogged uint64 // the last term whose leader's lease was logged as unknown
+
+	generation atomic.Uint64 // of processes: see newProcess
 }
 
 var _ backend.Backend = (*Client)(nil)
@@ -79,7 +83,7 @@ func (c *Client) ask(ctx context.Context, keys backend.Keys, probe bool) ([]int,
 		return nil, c.explainClosed(err)
 	}
 	if !probe {
-		c.learnLease(keys, answers)
+		c.learn(keys, answers)
 	}
 	return answers, nil
 }
@@ -121,7 +125,8 @@ func (c *Client) CheckReset() error {
 
 // Reset removes every key of the tenant, as the reference's reset does. Without
 // Config.AllowReset it returns backend.ErrReadOnly. It dials a connection of its own, since
-// the master walks the whole store.
+// the master walks the whole store. Once it has been sent it goes on when ctx ends, until the master has
+// answered: the master cannot be stopped.
 func (c *Client) Reset(ctx context.Context) error {
 	if err := c.CheckReset(); err != nil {
 		return err
@@ -131,17 +136,27 @@ func (c *Client) Reset(ctx context.Context) error {
 		return err
 	}
 	defer endCall()
+	cn, err := c.dialLeader(ctx, false)
+	if err != nil {
+		return c.explainClosed(err)
+	}
+	defer cn.close()
+	sent, cancel := context.WithTimeout(c.ctx, maxResetTime)
+	defer cancel()
 	var removed int64
-	err = c.withOwnConn(ctx, func(cn *conn) (err error) {
+	err = cn.run(sent, func(cn *conn) (err error) {
 		removed, err = cn.removeAll(c.cfg.Tenant)
 		return err
 	})
 	if err != nil {
-		return c.explainClosed(err)
+		return c.explainClosed(wrapUnavailable(cn.addr, explain(err, true)))
 	}
 	c.cfg.Logger.Info("Mooncake store emptied", "keys", removed, "tenant", c.cfg.Tenant)
 	return nil
 }
+
+// maxResetTime bounds the wait for the answer to a reset.
+const maxResetTime = 5 * time.Minute
 
 // Close makes all calls fail, waits for them and closes the connections. It may be called
 // twice.

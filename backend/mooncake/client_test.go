@@ -622,7 +622,7 @@ func TestNoDelay(t *testing.T) {
 	cn := c.popIdle()
 	require.NotNil(t, cn)
 	defer cn.close()
-	raw, err := cn.net.(*net.TCPConn).SyscallConn()
+	raw, err := cn.net.SyscallConn()
 	require.NoError(t, err)
 	require.NoError(t, raw.Control(func(fd uintptr) {
 		on, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY)

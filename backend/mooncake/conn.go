@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/internal/ctxerr"
+	"github.com/hitline/hitline/internal/idleconn"
 )
 
 const (
@@ -28,15 +30,17 @@ var aLongTimeAgo = time.Unix(1, 0)
 // conn is a connection to a master. It serves one request at a time. It is not safe for
 // concurrent use; whoever took it from the pool owns it.
 type conn struct {
-	net     net.Conn
-	addr    string
-	form    Form
-	term    uint64 // of the leader at the time of the dial
-	number  uint32 // in the order of dials
-	seq     uint32 // of the next request
-	out, in []byte // reused for requests and replies
-	broken  bool   // a request failed or was interrupted: must not be used again
-	reused  bool   // has been idle, so the master may have closed it
+	net      *net.TCPConn
+	addr     string
+	form     Form
+	term     uint64   // of the leader at the time of the dial
+	number   uint32   // in the order of dials
+	seq      uint32   // of the next request
+	out, in  []byte   // reused for requests and replies
+	broken   bool     // a request failed or was interrupted: must not be used again
+	reused   bool     // has been idle, so the master may have closed it
+	heard    bool     // the master has answered since it was idle
+	identity identity // of the process
 }
 
 // run runs do, interrupted when ctx ends. If do fails or is interrupted, the connection is
@@ -74,7 +78,9 @@ func (c *conn) roundTrip(limit int) ([]byte, error) {
 		return nil, err
 	}
 	var head [responseLen]byte
-	if n, err := io.ReadFull(c.net, head[:]); err != nil {
+	n, err := io.ReadFull(c.net, head[:])
+	c.heard = c.heard || n > 0
+	if err != nil {
 		if n >= len("HTTP") && (head[0] != magic || head[1] != 0) {
 			return nil, explainForeign(head[:n])
 		}
@@ -122,13 +128,25 @@ func (c *conn) askNothing(tenant string) error {
 	return err
 }
 
-// negotiate sets the form that the master takes. It tries requests for no keys.
-func (c *conn) negotiate(tenant string) error {
+// negotiate sets the form that the master takes, and the identity of its process. It tries requests for no keys, or for
+// the one in question.
+func (c *conn) negotiate(tenant string, question identityQuestion) error {
+	var keys backend.KeyList
+	if question.key != "" {
+		keys = append(keys, question.key)
+	}
+	answers := make([]int, len(keys))
 	for _, c.form = range []Form{FormTenant, FormKeys} {
-		err := c.askNothing(tenant)
-		if !isUnknownCall(err) {
-			return err
+		_, err := c.batchExist(c.form, keys, 0, len(keys), tenant, answers)
+		if isUnknownCall(err) {
+			continue
 		}
+		question.view = question.view && c.form == FormTenant
+		c.identity = identity{question: question, keyGone: slices.ContainsFunc(answers, func(a int) bool { return a != 1 })}
+		if err == nil && question.view {
+			err = c.askView()
+		}
+		return err
 	}
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, errForm)
 }
@@ -174,5 +192,12 @@ func (c *conn) prepareIdle() {
 		c.in = nil
 	}
 }
+
+// ended reports whether the master has ended the connection, which is idle.
+func (c *conn) ended() bool { return idleconn.Ended(c.net) }
+
+// endedBefore reports whether a call failed because the master had closed the connection, as far as is known, before
+// it got the call: masters and proxies close idle ones, and the end may be on its way when the call is sent.
+func (c *conn) endedBefore(err error) bool { return c.reused && closedByPeer(err) && !c.heard }
 
 func (c *conn) close() { _ = c.net.Close() }

@@ -1,12 +1,14 @@
 package mooncake
 
 import (
-	"bytes"
 	"fmt"
-	"strings"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/printable"
 )
+
+// maxText is how much of a text of the peer is in an error or a log line, in bytes.
+const maxText = 200
 
 // header is the header of a response.
 type header struct {
@@ -184,11 +186,26 @@ func parseVersion(body []byte) (string, error) {
 		}
 		return "", notServing(code)
 	}
-	version := printable(r.bytes(r.length()))
+	version := printable.Cut(string(r.bytes(r.length())), maxText)
 	if err := r.end(); err != nil {
 		return "", err
 	}
 	return version, nil
+}
+
+// parseView decodes a reply of Ping: the version of the master's view, 0 without high availability, or if the reply
+// is not understood.
+func parseView(body []byte) uint64 {
+	r := newReader(body, typeView)
+	if !r.bool() {
+		return 0
+	}
+	view := r.uint(8)
+	r.uint(4)
+	if r.end() != nil {
+		return 0
+	}
+	return view
 }
 
 // parseCount decodes a reply of RemoveAll: the number of removed keys.
@@ -213,23 +230,8 @@ func parseError(code byte, body []byte) *rpcError {
 	if code == codeUser {
 		e.user = uint16(r.uint(2))
 	}
-	if text := printable(r.bytes(r.length())); r.end() == nil {
+	if text := printable.Cut(string(r.bytes(r.length())), maxText); r.end() == nil {
 		e.text = text
 	}
 	return e
-}
-
-// printable returns text of the peer for an error message or a log line: at most 200 bytes
-// before invalid ones are replaced, without control characters.
-func printable(b []byte) string {
-	const maxBytes = 200
-	if len(b) > maxBytes {
-		b = b[:maxBytes]
-	}
-	return strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f || c == '\ufffd' {
-			return '.'
-		}
-		return c
-	}, string(bytes.ToValidUTF8(b, []byte{'.'})))
 }

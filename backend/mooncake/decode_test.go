@@ -138,8 +138,8 @@ func TestParseOthers(t *testing.T) {
 		"it answers RPC error 4 (other arguments expected): invalid rpc arg")
 	require.EqualError(t, parseError(255, unhex(t, "4ce62b37 2a00 03 616263")), "it answers RPC error 255 (42): abc")
 	require.EqualError(t, parseError(3, nil), "it answers RPC error 3 (timed out)", "a text that cannot be read")
-	require.EqualError(t, parseError(10, textBody("a\nb\xff\x00c")), "it answers RPC error 10 (exception): a.b..c")
-	require.EqualError(t, parseError(14, textBody(strings.Repeat("x", 300))), "it answers RPC error 14 (message too large): "+strings.Repeat("x", 200))
+	require.EqualError(t, parseError(10, textBody("a\nb\xff\x00c")), "it answers RPC error 10 (exception): a\\nb\ufffd\\x00c")
+	require.EqualError(t, parseError(14, textBody(strings.Repeat("x", 300))), "it answers RPC error 14 (message too large): "+strings.Repeat("x", 200)+"…")
 }
 
 func TestParseHeader(t *testing.T) {

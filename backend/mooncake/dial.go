@@ -61,16 +61,19 @@ func (c *Client) dialMaster(ctx context.Context, addr string) (cn *conn, err err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
 	defer cancel()
+	ask := c.identityQuestionFor(addr)
 	nc, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		if isTimeout(err) || ctxerr.Of(ctx) != nil {
 			return nil, fmt.Errorf("no answer to the attempt to connect within %v", limit)
 		}
+		c.recordDialFailure(addr, false, err)
 		return nil, explain(err, false)
 	}
-	cn = &conn{net: nc, addr: addr}
-	if err := cn.run(ctx, func(cn *conn) error { return cn.negotiate(c.cfg.Tenant) }); err != nil {
+	cn = &conn{net: nc.(*net.TCPConn), addr: addr}
+	if err := cn.run(ctx, func(cn *conn) error { return cn.negotiate(c.cfg.Tenant, ask) }); err != nil {
 		cn.close()
+		c.recordDialFailure(addr, true, err)
 		if isTimeout(err) {
 			return nil, fmt.Errorf("connected, but no answer within %v: is it the HTTP admin port (9003 by default)? RPC is on 50051", limit)
 		}

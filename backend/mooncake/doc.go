@@ -11,11 +11,16 @@
 // format. A positive answer takes a read lease on the block, so that it is still stored when
 // the engine loads it. The client keeps no answers.
 //
-// A reply does not state how long the lease is. So the first found key of a generation is asked for
-// by GetReplicaList, after the answer: its reply does. Another leader or a lost connection begins a
-// generation, since the next connection may be to another process. One that a call has given up does
-// not, but after several of them the lease is asked for again. Probe asks by BatchProbeKey (v0.3.14), which leases
+// A reply does not state how long the lease is. So a found key is asked for by GetReplicaList, after the
+// answer, once after each new connection: its reply does. Probe asks by BatchProbeKey (v0.3.14), which leases
 // nothing, or as Exists if the master does not know it.
+//
+// # Processes
+//
+// A generation begins when keys may have gone: with another leader or process, or if a connection is lost
+// during a call. A connection that a call has given up begins none, nor one that ended while it was idle. But the
+// first request on a new connection is for a key that was found: if it is absent, another process
+// answers. With high availability the version of the leader's view tells that, too, by Ping (process.go).
 //
 // # Glossary
 //
@@ -23,6 +28,7 @@
 //   - leader: the master that serves RPC. The others are standbys.
 //   - term: counts the leaders that a Client has found.
 //   - round: one search for the leader. It dials all masters at once.
+//   - generation: counts the processes that may have answered.
 //   - form: how a master encodes the arguments of its functions, see [Form].
 //   - lease: protects a block from eviction for a while.
 //
@@ -48,7 +54,8 @@
 // So a late reply is never read as the answer to another request.
 //
 // Connections are dialled one after another, all that may be, once there is a leader: so they are on
-// different threads of the master. They are used in turn.
+// different threads of the master. They are used in turn. Idle ones are looked at four times a second: so the
+// end of a master is noticed when nobody asks.
 //
 // The keys of a long prompt are asked in chunks, which connections take as they become free. One call
 // has at most half of them. Once a key is absent that ends the hit, no chunk begins whose keys no

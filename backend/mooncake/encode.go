@@ -72,6 +72,12 @@ func appendKeys(dst []byte, width int, keys backend.Keys, from, to int) (body []
 	return dst, to, longest
 }
 
+// appendPing appends the body of a Ping request, of a client that no engine has. A master takes it for one that
+// has not registered, and logs that it is gone some seconds later.
+func appendPing(dst []byte) []byte {
+	return append(le.AppendUint32(dst, typeClient.code), make([]byte, 16)...)
+}
+
 // appendRemoveAll appends the body of a RemoveAll request. It removes leased keys too, as the
 // reference does.
 func appendRemoveAll(dst []byte, form Form, tenant string) []byte {

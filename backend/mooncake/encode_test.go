@@ -24,11 +24,11 @@ func unhex(t testing.TB, text string) []byte {
 // TestCodes computes the codes of functions and types.
 func TestCodes(t *testing.T) {
 	for name, id := range map[string]uint32{"BatchExistKey": fnBatchExistKey, "BatchProbeKey": fnBatchProbeKey, "GetReplicaList": fnGetReplicaList,
-		"ServiceReady": fnServiceReady, "RemoveAll": fnRemoveAll} {
+		"ServiceReady": fnServiceReady, "RemoveAll": fnRemoveAll, "Ping": fnPing} {
 		sum := md5.Sum([]byte("mooncake::WrappedMasterService::" + name))
 		require.Equal(t, binary.BigEndian.Uint32(sum[:]), id, name)
 	}
-	for _, typ := range []wireType{typeKeysTenant, typeKeys, typeBoolTenant, typeBool, typeProbe, typeKeyTenant, typeReplicas, typeReplicasOld, typeExists, typeVersion, typeCount, typeText, typeCodeText} {
+	for _, typ := range []wireType{typeKeysTenant, typeKeys, typeBoolTenant, typeBool, typeProbe, typeKeyTenant, typeReplicas, typeReplicasOld, typeExists, typeVersion, typeCount, typeText, typeCodeText, typeClient, typeView} {
 		sum := md5.Sum([]byte(typ.literal))
 		require.Equal(t, binary.BigEndian.Uint32(sum[:])&^1, typ.code, "%x", typ.literal)
 	}

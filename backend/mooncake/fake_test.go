@@ -20,7 +20,7 @@ const testTimeout = 20 * time.Second
 type request struct {
 	net.Conn
 	function, seq uint32
-	keys          []string
+	keys          []string // none for the first question of a connection
 }
 
 // write sends a reply, after which the connection may be closed.
@@ -37,16 +37,17 @@ type fakeMaster struct {
 	present  map[string]int
 	probes   bool   // it knows BatchProbeKey
 	lease    uint64 // in milliseconds, that GetReplicaList states; 0: it does not know the function
+	view     uint64 // version that Ping states
 	closed   bool
 	listener net.Listener
 	conns    map[net.Conn]bool
 	running  sync.WaitGroup
 
-	// reply, if set, answers requests except those for no keys. normal is the right reply.
+	// reply, if set, answers requests except the first one of a connection. normal is the right reply.
 	// always, if set, answers all requests.
 	reply, always atomic.Pointer[func(q *request, normal []byte)]
 
-	leaseAsked, probed, accepted, numQueries, inFlight, maxInFlight, resets atomic.Int64
+	leaseAsked, pinged, identified, probed, accepted, numQueries, inFlight, maxInFlight, resets atomic.Int64
 }
 
 func startFake(t testing.TB, addr string, forms ...Form) *fakeMaster {
@@ -59,6 +60,18 @@ func startFake(t testing.TB, addr string, forms ...Form) *fakeMaster {
 	f.running.Go(f.accept)
 	t.Cleanup(f.stop)
 	return f
+}
+
+func (f *fakeMaster) setPresent(keys map[string]int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.present = keys
+}
+
+func (f *fakeMaster) setView(view uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.view = view
 }
 
 func (f *fakeMaster) setReply(do func(q *request, normal []byte)) { f.reply.Store(&do) }
@@ -115,7 +128,7 @@ func (f *fakeMaster) accept() {
 
 func (f *fakeMaster) serve(c net.Conn) {
 	head := make([]byte, requestLen)
-	for {
+	for isFirst := true; ; {
 		if _, err := io.ReadFull(c, head); err != nil || head[0] != magic {
 			return
 		}
@@ -126,6 +139,15 @@ func (f *fakeMaster) serve(c net.Conn) {
 		q := &request{Conn: c, function: le.Uint32(head[8:]), seq: le.Uint32(head[4:])}
 		code, result := f.handle(q, body)
 		normal := response(code, q.seq, result)
+		if isFirst && q.function == fnBatchExistKey {
+			if isFirst = code != 0; len(q.keys) > 0 {
+				f.identified.Add(1)
+			}
+			q.keys = nil
+		}
+		if len(q.keys) > 0 {
+			f.numQueries.Add(1)
+		}
 		f.maxInFlight.Store(max(f.maxInFlight.Load(), f.inFlight.Add(1)))
 		if do := f.always.Load(); do != nil {
 			(*do)(q, normal)
@@ -158,6 +180,10 @@ func (f *fakeMaster) handle(q *request, body []byte) (code byte, result []byte) 
 		return 0, append(appendLen(append(result, 1), width, 5), "9.8.7"...)
 	case fnRemoveAll:
 		return f.removeAll(body)
+	case fnPing:
+		f.pinged.Add(1)
+		result, _ := openBody(typeView, 0, f.debug)
+		return 0, append(le.AppendUint64(append(result, 1), f.view), 2, 0, 0, 0)
 	case fnGetReplicaList:
 		return f.replicas(body)
 	}
@@ -184,9 +210,6 @@ func (f *fakeMaster) exist(q *request, body []byte) (code byte, result []byte) {
 		answers := make([]int, len(q.keys))
 		for i, key := range q.keys {
 			answers[i] = f.present[key]
-		}
-		if len(answers) > 0 {
-			f.numQueries.Add(1)
 		}
 		return 0, existBody(answers, f.debug)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
-	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/internal/ctxerr"
 )
 
@@ -27,15 +26,16 @@ const (
 
 // leaderState is the part of Client about the leader. Client.mu guards it.
 type leaderState struct {
-	leader    string        // address, "" if there is none
-	term      uint64        // number of leaders found so far
-	served    bool          // the leader has answered a request
-	timeouts  int           // requests in a row that timed out
-	round     chan struct{} // closed when the round ends, nil if none runs
-	lastErr   error         // of the latest round, nil if it found a leader
-	nextRound time.Time     // start of the next round, if there is no leader; written by discoverLoop only
-	wake      chan struct{} // makes discoverLoop start a round; capacity 1
-	delays    *backoff.ExponentialBackOff
+	leader     string        // address, "" if there is none
+	lastLeader string        // the latest one, also if there is none now
+	term       uint64        // number of leaders found so far
+	served     bool          // the leader has answered a request
+	timeouts   int           // requests in a row that timed out
+	round      chan struct{} // closed when the round ends, nil if none runs
+	lastErr    error         // of the latest round, nil if it found a leader
+	nextRound  time.Time     // start of the next round, if there is no leader; written by discoverLoop only
+	wake       chan struct{} // makes discoverLoop start a round; capacity 1
+	delays     *backoff.ExponentialBackOff
 }
 
 func newLeaderState() leaderState {
@@ -60,7 +60,7 @@ func (c *Client) waitLeader(ctx context.Context) (addr string, term uint64, err 
 			return "", 0, errClosed
 		}
 		if round == nil {
-			return "", 0, fmt.Errorf("mooncake: %w: no master answers: %w", backend.ErrUnavailable, lastErr)
+			return "", 0, errNoMaster(lastErr)
 		}
 		select {
 		case <-round:
@@ -199,12 +199,12 @@ func (c *Client) finishRound(cn *conn, err error) (found bool) {
 	if cn.addr != c.leader {
 		c.closeIdle()
 		c.term++
-		c.newProcess()
-		c.leader, c.served = cn.addr, false
+		if cn.addr != c.lastLeader {
+			c.newProcess()
+		}
+		c.leader, c.lastLeader, c.served = cn.addr, cn.addr, false
 		addr, form := cn.addr, cn.form.String()
 		logResult = func() { c.cfg.Logger.Info("Mooncake leader found", "master", addr, "form", form) }
-	} else { // after timeouts: if it is another process, it may state another lease
-		c.process.asked, c.process.noProbes = false, false
 	}
 	c.lastErr = nil
 	c.adopt(cn, c.term)

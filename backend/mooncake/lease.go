@@ -20,44 +20,29 @@ const (
 	maxLease = 24 * time.Hour
 )
 
-// process is what is known of the process that is the leader. Client.mu guards it.
-type process struct {
-	generation uint64        // grows when it may be another process
-	lease      time.Duration // that it has stated, 0 before
-	asked      bool          // for the lease, and it has answered or is about to
-	noProbes   bool          // it does not know BatchProbeKey
-}
-
-// newProcess begins a generation: there is another leader, or a connection is lost, and the next one may be to
-// another process at the same address. A connection that a call has given up is not: if they began one, a master
-// that is slow under load would have nothing remembered, and the load would stay. The caller holds c.mu.
-func (c *Client) newProcess() { c.process = process{generation: c.process.generation + 1} }
-
 // Lease returns Config.Lease and what the leader has stated.
 func (c *Client) Lease() backend.Lease {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := backend.Lease{Duration: DefaultLease, Stated: c.process.lease, Generation: c.process.generation}
-	switch {
-	case c.cfg.Lease > 0:
+	l := backend.Lease{Duration: c.process.leaseOr(DefaultLease), Stated: c.process.lease}
+	if c.cfg.Lease > 0 {
 		l.Duration = c.cfg.Lease
-	case l.Stated > 0:
-		l.Duration = l.Stated
 	}
 	return l
 }
 
-// learnLease asks the leader in the background for its lease, once a generation, by a key that
-// has just been found.
-func (c *Client) learnLease(keys backend.Keys, answers []int) {
+// learn keeps a key that has just been found, and asks the leader by it in the background for its lease, once a
+// generation.
+func (c *Client) learn(keys backend.Keys, answers []int) {
 	found := slices.Index(answers, 1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.recordFound(keys, found)
 	if found < 0 || c.process.asked || c.closed {
 		return
 	}
 	c.process.asked = true
-	generation := c.process.generation
+	generation := c.Generation()
 	key := string(keys.Append(nil, found))
 	c.calls.Go(func() {
 		if unknown := c.askLease(key, generation); unknown != nil { // a handler that blocks delays no call
@@ -77,7 +62,7 @@ func (c *Client) askLease(key string, generation uint64) error {
 	if err == nil {
 		err = c.withConn(ctx, func(cn *conn) (err error) {
 			defer requesterror.Recover(&err)
-			generation = c.currentGeneration()
+			generation = c.Generation()
 			lease, unknown, err = cn.lease(key, c.cfg.Tenant)
 			return err
 		})
@@ -85,7 +70,7 @@ func (c *Client) askLease(key string, generation uint64) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.process.generation != generation {
+	if c.Generation() != generation {
 		return nil
 	}
 	answered := err == nil && !errors.Is(unknown, errNotFound)
@@ -100,12 +85,6 @@ func (c *Client) askLease(key string, generation uint64) error {
 	}
 	c.leaseLogged = c.term
 	return unknown
-}
-
-func (c *Client) currentGeneration() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.process.generation
 }
 
 // StatedLease asks the leader how long it leases a found block, by a key that is in the store. The master

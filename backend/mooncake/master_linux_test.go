@@ -346,7 +346,7 @@ func TestMasterKilled(t *testing.T) {
 	require.Equal(t, "closed", stat.BackendState)
 	require.Positive(t, stat.BackendErrors+stat.BackendTimeouts, "stat says why there was none")
 	require.Positive(t, stat.BackendRejected)
-	require.Zero(t, stat.Failed, "none is refused")
+	require.Zero(t, stat.RequestsRefused, "none is refused")
 	for _, phase := range []int{0, 2, 3} {
 		require.Positive(t, load.answers[phase].Load(), "phase %d", phase)
 	}

@@ -84,11 +84,12 @@ func (c *Client) allBusy() bool {
 }
 
 // withConn runs do with a connection to the leader. If a reused connection turns out to be
-// closed by the master, it runs do again with another one: so do must not change the store.
+// closed by the master, it runs do again with another one: so do must not change the store. If the master may
+// have closed it before, the other one is new, and tells whether it is to the same process.
 // The caller has called acquire.
 func (c *Client) withConn(ctx context.Context, do func(*conn) error) error {
-	for {
-		cn, err := c.getConn(ctx)
+	for get := c.getConn; ; {
+		cn, err := get(ctx)
 		if err != nil {
 			return err
 		}
@@ -99,6 +100,9 @@ func (c *Client) withConn(ctx context.Context, do func(*conn) error) error {
 		}
 		if !reused || !closedByPeer(err) {
 			return wrapUnavailable(cn.addr, explain(err, true))
+		}
+		if cn.endedBefore(err) {
+			get = c.newConn
 		}
 	}
 }
@@ -139,6 +143,9 @@ func (c *Client) getConn(ctx context.Context) (*conn, error) {
 	return c.dialLeader(ctx, true)
 }
 
+// newConn returns a new connection. The caller owns it until putConn.
+func (c *Client) newConn(ctx context.Context) (*conn, error) { return c.dialLeader(ctx, false) }
+
 // popIdle returns an idle connection, nil if there is none: the next one, in the order of dials, after
 // the one that it has returned last. A master has its threads serve connections in turn, in the order
 // in which they come. So the connections of one call are on different threads.
@@ -156,6 +163,7 @@ func (c *Client) popIdle() *conn {
 		}
 	}
 	cn := c.idle[next]
+	cn.heard = false
 	c.idle = slices.Delete(c.idle, next, next+1)
 	c.taken = cn.number
 	return cn
@@ -208,6 +216,9 @@ func (c *Client) dialInTurn(ctx context.Context, addr string, term uint64, reuse
 
 // adopt numbers a new connection to the leader of a term. The caller holds c.mu.
 func (c *Client) adopt(cn *conn, term uint64) {
+	if term == c.term {
+		c.recordIdentity(cn)
+	}
 	c.dialed++
 	cn.term, cn.number = term, c.dialed
 }
@@ -221,12 +232,16 @@ func (c *Client) wakeFill() {
 }
 
 // fillLoop dials the connections that are missing, one after another, whenever one was dialled: so they
-// are spread over the threads of the master. It stops at an error, which the next call meets, too. It returns
-// when c is closed.
+// are spread over the threads of the master. Each watchEvery it looks for idle ones that have ended, and dials those
+// that are missing: so the end of a master is noticed when nobody asks. It returns when c is closed.
 func (c *Client) fillLoop() {
+	watch := time.NewTicker(watchEvery)
+	defer watch.Stop()
 	for {
 		select {
 		case <-c.fill:
+		case <-watch.C:
+			c.closeEnded()
 		case <-c.ctx.Done():
 			return
 		}
@@ -237,6 +252,7 @@ func (c *Client) fillLoop() {
 			}
 			cn, err := c.dialInTurn(c.ctx, addr, term, false)
 			if err != nil {
+				c.dropUnreachable(term)
 				break
 			}
 			c.mu.Lock()
@@ -260,11 +276,8 @@ func (c *Client) putConn(cn *conn, err error) {
 	c.recordResult(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err != nil && !gaveUp(err) && cn.term == c.term {
+	if err != nil && !gaveUp(err) && cn.term == c.term && !cn.endedBefore(err) {
 		c.newProcess()
-		if closedByPeer(err) {
-			c.closeIdle() // most likely the master has closed them too
-		}
 	}
 	c.addIdle(cn)
 }

@@ -22,9 +22,9 @@ import (
 
 // countingProxy forwards connections to a master. It counts the requests for keys.
 type countingProxy struct {
-	addr, target string
-	questions    atomic.Int64
-	running      sync.WaitGroup
+	addr, target        string
+	questions, accepted atomic.Int64
+	running             sync.WaitGroup
 }
 
 func startProxy(t *testing.T, target string) *countingProxy {
@@ -37,6 +37,7 @@ func startProxy(t *testing.T, target string) *countingProxy {
 			if err != nil {
 				return
 			}
+			p.accepted.Add(1)
 			p.running.Go(func() { p.forward(c) })
 		}
 	})
@@ -216,4 +217,49 @@ func (r *remembered) testReset() {
 	hit, asked := r.look()
 	require.Zero(r, hit)
 	require.True(r, asked)
+}
+
+// TestIdleConnectionsAreCut has a master that closes connections after a second. Nothing is forgotten, for longer with
+// HITLINE_TEST_MOONCAKE_IDLE=10m. Then the master dies, which is noticed though nobody asks, and so is the next one.
+func TestIdleConnectionsAreCut(t *testing.T) {
+	w := storetest.RequireMooncake(t, storetest.MooncakeRelease)
+	rpc := storetest.FreeAddr(t)
+	r := remembered{T: t, proxy: startProxy(t, rpc), prompt: newPrompt(t, "idle"), lease: time.Minute}
+	r.prompt.blob, r.prompt.tokens = r.prompt.blob[:32*len(r.prompt.keys)], r.prompt.wantHit
+	start := func() *storetest.Master {
+		m := storetest.StartMaster(t, w, rpc, fmt.Sprintf("--default_kv_lease_ttl=%d", r.lease.Milliseconds()), "--rpc_conn_timeout_seconds=1", "--client_ttl=600")
+		r.node = storetest.StartNode(t, w, m)
+		r.put()
+		return m
+	}
+	m := start()
+	client := newClient(t, Config{Masters: []string{rpc}})
+	proxied := newClient(t, Config{Masters: []string{r.proxy.addr}})
+	var err error
+	r.service, err = lookup.NewService(lookup.ServiceConfig{Pool: r.prompt.pool, Backend: proxied, Remote: lookup.RemoteConfig{Timeout: testTimeout}})
+	require.NoError(t, err)
+	eventually(t, "the lease is learnt", func() bool { r.look(); return proxied.Lease().Stated == r.lease })
+	generation, dials, rounds := proxied.Generation(), r.proxy.accepted.Load(), r.service.Stat().BackendRounds
+	began := time.Now()
+	for least, _ := time.ParseDuration(os.Getenv("HITLINE_TEST_MOONCAKE_IDLE")); time.Since(began) < least || r.proxy.accepted.Load() < dials+3*DefaultConns; {
+		hit, _ := r.look()
+		require.Equal(t, r.prompt.wantHit, hit)
+		require.Equal(t, generation, proxied.Generation())
+		require.Equal(t, r.lease, proxied.Lease().Stated)
+		require.Less(t, time.Since(began), least+testTimeout)
+		time.Sleep(100 * time.Millisecond)
+	}
+	asked := r.service.Stat().BackendRounds - rounds
+	t.Logf("%d connections, and %d questions, in %v", r.proxy.accepted.Load()-dials, asked, time.Since(began).Round(time.Second))
+	require.LessOrEqual(t, asked, 1+int64(time.Since(began)/(r.lease/2)))
+
+	eventually(t, "all connections are idle", func() bool { client.mu.Lock(); defer client.mu.Unlock(); return len(client.idle) == DefaultConns })
+	generation = client.Generation()
+	began = time.Now()
+	m.Kill()
+	eventually(t, "it is noticed", func() bool { return client.Failure() != nil && client.Generation() > generation })
+	t.Logf("noticed within %v", time.Since(began).Round(time.Millisecond))
+	r.node.Kill()
+	start()
+	eventually(t, "the next one is", func() bool { return client.Failure() == nil })
 }

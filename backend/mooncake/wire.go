@@ -19,6 +19,7 @@ const (
 	fnGetReplicaList uint32 = 0x1f7ef174
 	fnServiceReady   uint32 = 0x7b81bb56
 	fnRemoveAll      uint32 = 0xd978ceb0
+	fnPing           uint32 = 0xd6c2dae5
 )
 
 // wireType is the type of a body. A body is
@@ -44,6 +45,9 @@ var (
 	// The types of replies of GetReplicaList from v0.3.13 on, with a fifth place and a checksum, and of v0.3.12.
 	typeReplicas    = wireType{0x88c6276c, replicasStart + "\xfd\x80\x0c\x04\x04\x04\x01\xff\xff\x01\xff\x04\x85\x04\xff\x01"}
 	typeReplicasOld = wireType{0x75ecf440, replicasStart + "\xff\x01\xff\x04\xff\x01"}
+
+	typeClient = wireType{0x3c6d83e0, "\xfd\x04\x04\x89\x89\xff"} // the id of a client, {u64, u64}
+	typeView   = wireType{0x742a8f52, "\x87\xfd\x03\x01\xff\x01"} // expected<{version i64, status of the client i32}, ErrorCode>
 
 	typeExists   = wireType{0x2a5f8c5c, "\x84\x87\x0b\x01"} // vector<expected<bool, ErrorCode>>
 	typeVersion  = wireType{0x1cb3cc34, "\x87\x80\x0c\x01"} // expected<string, ErrorCode>

@@ -21,17 +21,26 @@ import (
 func scriptedServer(t *testing.T, script func() (answer func(command string) string)) (addr string) {
 	t.Helper()
 	return listen(t, func(c net.Conn) {
-		in, answer := bufio.NewReader(c), script()
-		for {
-			words, err := readCommand(in)
-			if err != nil {
-				return
-			}
-			if _, err := io.WriteString(c, answer(strings.ToLower(words[0]))); err != nil {
-				return
-			}
-		}
+		answer := script()
+		serveCommands(c, func(command string) (string, bool) { return answer(command), true })
 	})
+}
+
+// serveCommands writes the answer to each command, in lower case, until one has none.
+func serveCommands(c net.Conn, answer func(command string) (string, bool)) {
+	for in := bufio.NewReader(c); ; {
+		words, err := readCommand(in)
+		if err != nil {
+			return
+		}
+		text, ok := answer(strings.ToLower(words[0]))
+		if !ok {
+			return
+		}
+		if _, err := io.WriteString(c, text); err != nil {
+			return
+		}
+	}
 }
 
 // noCommand is the reply to an unknown command.
@@ -88,7 +97,7 @@ func TestSampleOfLongKeys(t *testing.T) {
 	reply := "*2\r\n$1\r\n0\r\n*3\r\n" + bulk(long+"@0") + bulk("m@group:0") + bulk("m@0")
 	b := testBackend(t, Config{URL: "redis://" + scriptedServer(t, func() func(string) string {
 		return func(name string) string {
-			return map[string]string{"hello": noCommand, "ping": "+PONG\r\n", "scan": reply}[name]
+			return map[string]string{"hello": noCommand, "info": noCommand, "ping": "+PONG\r\n", "scan": reply}[name]
 		}
 	})})
 	got, err := b.Sample(testContext(t))
@@ -137,6 +146,8 @@ func TestLateFirstReply(t *testing.T) {
 			case "ping":
 				late = "+PONG\r\n"
 				return ""
+			case "info":
+				return ""
 			case "set":
 				answer = "-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 			}
@@ -178,7 +189,7 @@ func TestFailedConnectionsAreClosed(t *testing.T) {
 // have, in answer to several requests.
 func TestRepliesPerRequest(t *testing.T) {
 	reply := "$1048576\r\n" + strings.Repeat("x", 1<<20) + "\r\n"
-	var d dialer
+	d := dialer{processes: &processes{}}
 	conn, err := d.dial(testContext(t), "tcp", scriptedServer(t, func() func(string) string { return func(string) string { return reply } }))
 	require.NoError(t, err)
 	defer conn.Close()
@@ -192,7 +203,7 @@ func TestRepliesPerRequest(t *testing.T) {
 
 // TestClosedTwice checks that the driver may close a connection that has closed itself.
 func TestClosedTwice(t *testing.T) {
-	var d dialer
+	d := dialer{processes: &processes{}}
 	conn, err := d.dial(testContext(t), "tcp", listen(t, func(net.Conn) {}))
 	require.NoError(t, err)
 	_, err = conn.Read(make([]byte, 1))

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -14,6 +15,7 @@ import (
 // newNode creates the driver's client of a node of a cluster.
 func (d *dialer) newNode(opt *goredis.Options) *goredis.Client {
 	host, _, _ := net.SplitHostPort(opt.Addr)
+	opt.OnConnect = d.onConnect(opt.Addr)
 	node := goredis.NewClient(opt)
 	node.AddHook(slotsHook{host: host, dialer: d})
 	return node
@@ -46,6 +48,9 @@ func (h slotsHook) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 			var parsed []goredis.ClusterSlot
 			parsed, err = h.parse(raw.Val())
 			slots.SetVal(parsed)
+			if err == nil {
+				h.dialer.processes.recordPrimaries(slotPrimaries(parsed))
+			}
 			if h.host != "" {
 				h.dialer.host.Store(&h.host)
 			}
@@ -83,10 +88,24 @@ func (h slotsHook) parse(reply []any) ([]goredis.ClusterSlot, error) {
 			if host == "" {
 				host = h.host
 			}
-			slots[i].Nodes = append(slots[i].Nodes, goredis.ClusterNode{Addr: net.JoinHostPort(host, strconv.FormatInt(port, 10))})
+			id := ""
+			if len(parts) > 2 {
+				id, _ = parts[2].(string)
+			}
+			slots[i].Nodes = append(slots[i].Nodes, goredis.ClusterNode{ID: id, Addr: net.JoinHostPort(host, strconv.FormatInt(port, 10))})
 		}
 	}
 	return slots, nil
+}
+
+// slotPrimaries returns the primary of each range of slots: its ID, or its address if it has none.
+func slotPrimaries(slots []goredis.ClusterSlot) (primaries []string) {
+	for _, s := range slots {
+		if len(s.Nodes) > 0 {
+			primaries = append(primaries, fmt.Sprintf("%d-%d:%s", s.Start, s.End, cmp.Or(s.Nodes[0].ID, s.Nodes[0].Addr)))
+		}
+	}
+	return primaries
 }
 
 func badSlots(item any) error {

@@ -14,8 +14,9 @@ import (
 
 // dialer connects to servers. Its errors say what is wrong with the server or the URL.
 type dialer struct {
-	tls  *tls.Config            // nil for plaintext
-	host atomic.Pointer[string] // of nodes that a redirection names by their port alone
+	processes *processes
+	tls       *tls.Config            // nil for plaintext
+	host      atomic.Pointer[string] // of nodes that a redirection names by their port alone
 
 	// lastError is the error of the latest attempt, nil if it succeeded. A call that timed
 	// out while the driver was dialling reports it.
@@ -38,14 +39,11 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	if strings.HasPrefix(addr, ":") {
 		addr = net.JoinHostPort(*d.host.Load(), addr[1:])
 	}
-	conn, err := d.connect(ctx, network, addr)
-	if err != nil {
+	w := &checkedConn{dialer: d, addr: addr}
+	if err := d.connect(ctx, network, w); err != nil {
 		return nil, d.setLastError(err)
 	}
-	w := &checkedConn{Conn: conn, dialer: d, addr: addr}
-	if raw, ok := conn.(syscall.Conn); ok {
-		return plaintextConn{checkedConn: w, raw: raw}, nil
-	}
+	d.processes.addConn(w)
 	return w, nil
 }
 
@@ -55,16 +53,23 @@ func (d *dialer) setLastError(err *connError) error {
 	return err
 }
 
-// connect returns a connection, after the TLS handshake if the URL says TLS.
-func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, *connError) {
+// connect connects w, with the TLS handshake if the URL says TLS. If nothing listens, the process is gone.
+func (d *dialer) connect(ctx context.Context, network string, w *checkedConn) *connError {
+	addr := w.addr
 	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
+		d.processes.generation.Add(1)
+		d.processes.refused.Store(true)
+	}
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return nil, &connError{text: addr + ": connection refused: no server is there, or at another port"}
+		return &connError{text: addr + ": connection refused: no server is there, or at another port"}
 	case err != nil:
-		return nil, &connError{text: addr + ": cannot connect: " + rootCause(err)}
-	case d.tls == nil:
-		return conn, nil
+		return &connError{text: addr + ": cannot connect: " + rootCause(err)}
+	}
+	w.Conn, w.raw = conn, conn.(syscall.Conn)
+	if d.tls == nil {
+		return nil
 	}
 	cfg := d.tls
 	if cfg.ServerName == "" {
@@ -76,9 +81,10 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, *
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
 		text, mismatch := explainTLS(err)
-		return nil, &connError{text: addr + ": " + text, mismatch: mismatch}
+		return &connError{text: addr + ": " + text, mismatch: mismatch}
 	}
-	return secure, nil
+	w.Conn = secure
+	return nil
 }
 
 // noTLS is the error of a server that does not answer a TLS handshake.
@@ -113,14 +119,23 @@ func rootCause(err error) string {
 // fails. The driver reads and writes on one goroutine at a time.
 type checkedConn struct {
 	net.Conn
+	raw      syscall.Conn // below TLS
 	dialer   *dialer
 	addr     string
 	answered bool // the server has sent bytes; only the reading goroutine uses it
 	replies  replyLimit
+	reused   bool          // it has been idle
+	heard    bool          // the server has sent something since
+	uses     atomic.Uint64 // reads and writes
+
+	// Of processes.newlyEnded:
+	usesSeen uint64
+	endSeen  bool
 }
 
 // Close may be called twice: the driver does not know that the connection closed itself.
 func (w *checkedConn) Close() error {
+	w.dialer.processes.removeConn(w)
 	if err := w.Conn.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
 	}
@@ -128,11 +143,25 @@ func (w *checkedConn) Close() error {
 }
 
 func (w *checkedConn) Read(p []byte) (int, error) {
+	w.uses.Add(1)
 	n, err := w.read(p)
+	w.heard = w.heard || n > 0
 	if err != nil {
-		_ = w.Close()
+		w.lost(err)
 	}
 	return n, err
+}
+
+// lost closes the connection, which has failed with a call on it. Unless this side has ended it, the server's process may
+// have ended. If it was idle and the server has not answered since, the server may have cut it before it got the
+// call: the next connection tells whether it is to the same process.
+func (w *checkedConn) lost(err error) {
+	timeout, ok := errors.AsType[net.Error](err)
+	endedHere := errors.Is(err, net.ErrClosed) || ok && timeout.Timeout()
+	if cut := w.reused && !w.heard; !endedHere && !cut {
+		w.dialer.processes.generation.Add(1)
+	}
+	_ = w.Close()
 }
 
 func (w *checkedConn) read(p []byte) (int, error) {
@@ -168,9 +197,10 @@ func (w *checkedConn) checkFirst(p []byte, n int, err error) (int, error) {
 }
 
 func (w *checkedConn) Write(p []byte) (int, error) {
+	w.uses.Add(1)
 	n, err := w.write(p)
 	if err != nil {
-		_ = w.Close()
+		w.lost(err)
 	}
 	return n, err
 }
@@ -206,12 +236,3 @@ func (w *checkedConn) explainNotRedis(first []byte) *connError {
 	const maxShown = 40 // bytes
 	return &connError{notRedis: true, mismatch: true, text: fmt.Sprintf("%s: the server is not a Redis: it answers %q", w.addr, first[:min(len(first), maxShown)])}
 }
-
-// plaintextConn is a connection without TLS. Its SyscallConn lets the driver see that the
-// server has closed an idle connection.
-type plaintextConn struct {
-	*checkedConn
-	raw syscall.Conn
-}
-
-func (p plaintextConn) SyscallConn() (syscall.RawConn, error) { return p.raw.SyscallConn() }

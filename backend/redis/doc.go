@@ -24,7 +24,8 @@
 // # Permissions
 //
 // Exists needs EXISTS, and CLUSTER SLOTS in a cluster. Store and Evict use SET, PEXPIRE and
-// UNLINK. Reset uses SCAN and UNLINK. Info uses PING and INFO. Sample uses SCAN.
+// UNLINK. Reset uses SCAN and UNLINK. Info uses PING and INFO. Sample uses SCAN. New connections use PING, and INFO to
+// tell a process from the one before; they do without it.
 //
 // # Errors
 //
@@ -39,6 +40,9 @@
 // replies pass a replyLimit first, and a connection ends with the first one that exceeds a
 // bound (reply_limit.go).
 //
-// A call returns when its context ends. The driver may still be in the call then: it keeps
-// copies of the keys, and Close waits for it.
+// A read returns when its context ends. The driver may still be in the call then: it keeps
+// copies of the keys, and Close waits for it. A change returns when the driver does.
+//
+// Idle connections are looked at four times a second. When one has ended, the servers are asked for a sign of life: so
+// the end of a server is noticed when nobody asks (watch.go).
 package redis

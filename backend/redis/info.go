@@ -73,14 +73,20 @@ func (b *Backend) nodeInfo(ctx context.Context, node *goredis.Client) (info Info
 // isNoPermission reports whether the ACL of the user forbids a command.
 func isNoPermission(err error) bool { return goredis.HasErrorPrefix(err, "NOPERM") }
 
-// parse reads the reply of INFO.
-func (i *Info) parse(text string) {
+// infoFields returns the fields of a reply of INFO.
+func infoFields(text string) map[string]string {
 	fields := map[string]string{}
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			fields[name] = value
 		}
 	}
+	return fields
+}
+
+// parse reads the reply of INFO.
+func (i *Info) parse(text string) {
+	fields := infoFields(text)
 	i.Server, i.Version, i.Mode, i.Role = fields["server_name"], fields["redis_version"], fields["redis_mode"], fields["role"]
 	if version := fields["valkey_version"]; version != "" {
 		i.Server, i.Version = "valkey", version

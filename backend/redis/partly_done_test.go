@@ -19,6 +19,8 @@ func TestPartlyDone(t *testing.T) {
 			switch {
 			case command == "ping":
 				return "+PONG\r\n"
+			case command == "info":
+				return noCommand
 			case left == 0:
 				return "-OOM command not allowed when used memory > 'maxmemory'\r\n"
 			}

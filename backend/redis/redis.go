@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -145,9 +144,12 @@ type Backend struct {
 
 // connections are those of the Backends of several pools.
 type connections struct {
-	endpoint *endpoint
-	dialer   dialer
-	client   goredis.UniversalClient
+	endpoint  *endpoint
+	processes processes
+	dialer    dialer
+	client    goredis.UniversalClient
+	closing   chan struct{} // closed by Close
+	watching  sync.WaitGroup
 
 	mu     sync.Mutex // calls.Add does not run after closed is set
 	closed bool       // guarded by mu
@@ -164,7 +166,7 @@ func (b *Backend) WithPrefix(prefix string) *Backend {
 	return other
 }
 
-// New returns a backend of cfg. It does not connect: the first call does. Its errors wrap
+// New returns a backend of cfg. It does not connect: the first call does. Close ends what it starts. Its errors wrap
 // api.ErrConfig.
 func New(cfg Config) (*Backend, error) {
 	cfg = cfg.withDefaults()
@@ -172,8 +174,16 @@ func New(cfg Config) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{cfg: cfg, connections: &connections{endpoint: at, dialer: dialer{tls: at.tls}}}
-	host := at.host()
+	b := &Backend{cfg: cfg, connections: &connections{endpoint: at, closing: make(chan struct{})}}
+	b.dialer.tls, b.dialer.processes = at.tls, &b.processes
+	b.newClient()
+	b.watching.Go(b.watch)
+	return b, nil
+}
+
+// newClient creates the driver's client.
+func (b *Backend) newClient() {
+	cfg, at, host := &b.cfg, b.endpoint, b.endpoint.host()
 	b.dialer.host.Store(&host)
 	// All commands are idempotent, so the driver may retry them when a connection is lost.
 	// Protocol 2 is RESP 2, which has no push messages.
@@ -187,9 +197,9 @@ func New(cfg Config) (*Backend, error) {
 			ReadTimeout: cfg.IOTimeout, WriteTimeout: cfg.IOTimeout, ContextTimeoutEnabled: true,
 			MaxRedirects: 1 + retries, MinRetryBackoff: minBackoff, MaxRetryBackoff: maxBackoff,
 			PoolSize: cfg.PoolSize, PoolTimeout: cfg.IOTimeout, MaxActiveConns: cfg.PoolSize,
-			OnConnect: onConnect, DisableIdentity: true, MaintNotificationsConfig: maintenance,
+			DisableIdentity: true, MaintNotificationsConfig: maintenance,
 		})
-		return b, nil
+		return
 	}
 	b.client = goredis.NewClient(&goredis.Options{
 		Network: at.network, Addr: at.addrs[0], Username: at.user, Password: at.password, DB: at.db, Protocol: 2,
@@ -197,21 +207,8 @@ func New(cfg Config) (*Backend, error) {
 		ReadTimeout: cfg.IOTimeout, WriteTimeout: cfg.IOTimeout, ContextTimeoutEnabled: true,
 		MaxRetries: retries, MinRetryBackoff: minBackoff, MaxRetryBackoff: maxBackoff,
 		PoolSize: cfg.PoolSize, PoolTimeout: cfg.IOTimeout, MaxActiveConns: cfg.PoolSize,
-		OnConnect: onConnect, DisableIdentity: true, MaintNotificationsConfig: maintenance,
+		OnConnect: b.dialer.onConnect(at.addrs[0]), DisableIdentity: true, MaintNotificationsConfig: maintenance,
 	})
-	return b, nil
-}
-
-// onConnect sends a PING on each new connection. A server that wants a password replies
-// NOAUTH to it; to a large command it would close the connection instead. Any other error
-// reply is fine. Without a reply the connection must not be used: a late one would be read
-// as the reply to the next command.
-func onConnect(ctx context.Context, conn *goredis.Conn) error {
-	err := conn.Ping(ctx).Err()
-	if _, answered := errors.AsType[goredis.Error](err); answered && !goredis.HasErrorPrefix(err, "NOAUTH") {
-		return nil
-	}
-	return err
 }
 
 // Name returns "redis".
@@ -229,7 +226,7 @@ type result struct {
 // do runs call on a goroutine of its own and explains its error. It returns when ctx ends,
 // even if call has not: the driver observes a deadline, but no cancellation, and neither
 // while it dials. An abandoned call ends by its timeouts. It must not use memory that the
-// caller may reuse after do.
+// caller may reuse after do. A call that writes is waited for: until it ends it may take effect.
 func (b *Backend) do(ctx context.Context, writes bool, call func(ctx context.Context) ([]int, error)) ([]int, error) {
 	began := time.Now()
 	if err := ctx.Err(); err != nil {
@@ -246,13 +243,18 @@ func (b *Backend) do(ctx context.Context, writes bool, call func(ctx context.Con
 		defer requesterror.Recover(&r.err)
 		r.answers, r.err = call(ctx)
 	}()
+	given := ctx.Done() // up
+	if writes {
+		given = nil
+	}
 	select {
 	case r := <-done:
 		if r.err != nil {
 			return nil, b.explain(ctx, began, r.err, writes)
 		}
+		b.processes.failure.Store(nil)
 		return r.answers, nil
-	case <-ctx.Done():
+	case <-given:
 		return nil, b.explain(ctx, began, ctx.Err(), writes)
 	}
 }
@@ -319,9 +321,11 @@ func (b *Backend) Close() error {
 	b.mu.Unlock()
 	var err error
 	if first {
+		close(b.closing)
 		err = b.client.Close()
 	}
 	b.calls.Wait()
+	b.watching.Wait()
 	return err
 }
 

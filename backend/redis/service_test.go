@@ -126,7 +126,7 @@ func TestKilledServer(t *testing.T) {
 			stat := srv.Stat()
 			require.Positive(t, stat.BackendRejected)
 			require.Positive(t, stat.BackendErrors+stat.BackendTimeouts)
-			require.Zero(t, stat.Failed, "none is refused")
+			require.Zero(t, stat.RequestsRefused, "none is refused")
 
 			load.filling.Store(true)
 			victim.Stop()

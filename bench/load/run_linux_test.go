@@ -97,7 +97,7 @@ func TestRun(t *testing.T) {
 			o.Requests, o.Duration, o.Connections, o.Warmup = 0, 200*time.Millisecond, 2, 20*time.Millisecond
 		}},
 		"many":     {full, func(o *Options) { o.Connections, o.Requests = 1000, 5000 }},
-		"vllm":     {coordinator.Pool{HashBlockSize: 32, VLLM: "0.33.0"}, same},
+		"vllm":     {coordinator.Pool{HashBlockSize: 32, VLLM: coordinator.NewestRelease()}, same},
 		"one hash": {coordinator.Pool{HashBlockSize: 16, VLLM: "0.27.1"}, func(o *Options) { o.Hashes = 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,13 +20,14 @@ import (
 const release = "0.33.0"
 
 func options(t *testing.T) Options {
+	python := storetest.RequireMooncake(t, storetest.MooncakeRelease).Python()
 	hitline := filepath.Join(t.TempDir(), "hitline")
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", hitline, "../../cmd/hitline").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return Options{
 		Release: release, Hashes: []int{1, 40}, TPs: []int{2}, HeldHashes: 100, StoreKeys: 500,
 		Rounds: 2, Cell: 20 * time.Millisecond, Blocked: 100 * time.Millisecond, Timeout: time.Minute, Hitline: hitline,
-		Python: storetest.RequireMooncake(t, storetest.MooncakeRelease).Python(),
+		Python: python,
 		OnNote: func(text string) { t.Error(text) }, OnStep: func(string, int, int) {},
 	}
 }

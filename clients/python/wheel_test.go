@@ -43,7 +43,7 @@ func TestWheels(t *testing.T) {
 		lacks(t, "%s", out)
 	}
 	require.NoError(t, err, "%s", out)
-	require.Contains(t, out, "\n== twine's check", "each step has a line")
+	require.Contains(t, out, "\n== the wheels with them, and twine's check", "each step has a line")
 	archives, err := filepath.Glob(filepath.Join(folder, "*.tar.gz"))
 	require.NoError(t, err)
 	require.Len(t, archives, 1)

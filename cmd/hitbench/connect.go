@@ -14,6 +14,7 @@ import (
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
@@ -97,7 +98,7 @@ func (a *app) server(flags *connectflags.Flags) (addr string, c connectflags.Con
 		return "", c, cli.WithClass(err, api.ErrConfig)
 	}
 	if c.Warning != "" {
-		fmt.Fprintf(a.stderr, "hitbench: %s\n", cli.Printable(c.Warning))
+		fmt.Fprintf(a.stderr, "hitbench: %s\n", printable.Text(c.Warning))
 	}
 	return addr, c, nil
 }

@@ -105,8 +105,7 @@ func TestAddressOfTheEnvironment(t *testing.T) {
 // Shells complete what a flag or an argument may be.
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
-		"compare --only ":           "raw hitline hitline-zmtp python-zmq-bare python-zmq redis-smismember redis-exists",
-		"picture --from=x --out=y ": "streams",
+		"compare --only ": "raw hitline hitline-zmtp python-zmq-bare python-zmq redis-smismember redis-exists",
 	} {
 		r := runWith(t.Context(), &fakeServer{}, strings.Split("__complete "+line, " ")...)
 		assert.Equal(t, strings.Fields(want+" :4"), strings.Fields(r.stdout), line)

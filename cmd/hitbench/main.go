@@ -21,7 +21,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/measure"
-	"github.com/hitline/hitline/bench/picture"
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
@@ -50,7 +49,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	program := cli.Program{
 		Root:    a.rootCommand(),
 		Usage:   []error{measure.ErrOptions},
-		Input:   []error{workload.ErrTrace, picture.ErrInput},
+		Input:   []error{workload.ErrTrace},
 		Lost:    []error{measure.ErrLost},
 		Signals: true,
 	}
@@ -64,7 +63,7 @@ func (a *app) rootCommand() *cobra.Command {
 		Short: "Load, measure and check a hitline server",
 		Long: `hitbench puts load on a hitline server, measures it, and checks every answer.
 It starts a server of its own where the command says so; else it asks the one at
---connect or $HITLINE_ADDRESS. run, compare and crowd are there on Linux only.
+--connect or $HITLINE_ADDRESS. run, compare, crowd and story are there on Linux only.
 
 Exit codes: 0 done; 1 an answer was wrong or refused, or the run was
 interrupted; 2 wrong usage or bad input; 3 no connection, or it was lost.`,

@@ -1,20 +1,23 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/hitline/hitline/bench/picture"
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/internal/chart"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // pictureCommand returns the command.
 func (a *app) pictureCommand() *cobra.Command {
 	var from, out string
 	cmd := &cobra.Command{
-		Use:   "picture streams --from FILE --out FILE.svg",
+		Use:   "picture --from FILE --out FILE.svg",
 		Short: "Draw what make e2e ONLY=latency measured",
 		Long: `Draw what make e2e ONLY=latency JSON=FILE measured in an engine: what running
 streams notice of prompts that arrive, for each way to look up. A line across
@@ -22,19 +25,24 @@ the end of a bar goes from the lowest round to the highest.
 
 Exit codes: 0 done; 1 the picture could not be written; 2 wrong usage, or the
 file has no such row.`,
-		Example:   "  hitbench picture streams --from latency.json --out streams.svg",
-		ValidArgs: []string{"streams"},
-		Args:      cli.OneArg("kind", "streams"),
-		RunE: func(_ *cobra.Command, _ []string) error {
+		Example: "  hitbench picture --from latency.json --out streams.svg",
+		Args:    cli.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
 			text, err := os.ReadFile(from)
 			if err != nil {
 				return cli.Usagef("--from: %w", err)
 			}
-			drawn, err := picture.Streams(text)
-			if err != nil {
-				return fmt.Errorf("%s: %w", from, err)
+			var row struct {
+				Chart *chart.Chart `json:"chart"`
+				OK    bool         `json:"ok"`
 			}
-			if err := os.WriteFile(out, drawn, 0o644); err != nil {
+			if err := json.Unmarshal(text, &row); err != nil {
+				return cli.WithClass(fmt.Errorf("%s: not one line of JSON: %w", from, err), api.ErrConfig)
+			}
+			if row.Chart == nil || !row.OK {
+				return cli.WithClass(errors.New(from+": no chart of a row that succeeded; give the file of make e2e ONLY=latency JSON=FILE"), api.ErrConfig)
+			}
+			if err := os.WriteFile(out, row.Chart.SVG(), 0o644); err != nil {
 				return fmt.Errorf("cannot write the picture: %w", err)
 			}
 			return nil

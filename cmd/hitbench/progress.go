@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hitline/hitline/cmd/internal/cli"
 	"golang.org/x/term"
+
+	"github.com/hitline/hitline/internal/printable"
 )
 
 const (
@@ -69,7 +70,7 @@ func (p *progress) line(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clear()
-	fmt.Fprintf(p.w, "hitbench: %s\n", cli.Printable(text)) // a server may have worded it
+	fmt.Fprintf(p.w, "hitbench: %s\n", printable.Text(text)) // a server may have worded it
 }
 
 // note writes what limits the meaning of the figures.

@@ -25,7 +25,7 @@ func TestReplayLearnsBlockSize(t *testing.T) {
 	}{
 		"16":              {coordinator.Pool{HashBlockSize: 16}, exitDone, ""},
 		"512":             {coordinator.Pool{HashBlockSize: 512}, exitDone, ""},
-		"16 of vLLM 0.33": {coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16}, exitDone, ""},
+		"16 of vLLM 0.33": {coordinator.Pool{VLLM: coordinator.NewestRelease(), HashBlockSize: 16}, exitDone, ""},
 		"24":              {coordinator.Pool{HashBlockSize: 24}, exitUsage, "a hash covers 24 tokens at the server; a trace needs a number that divides 512"},
 		"two groups": {coordinator.Pool{HashBlockSize: 16, Groups: []coordinator.Group{
 			{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 64},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
+	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -32,16 +33,19 @@ type target struct {
 const connectionTopic = "connection"
 
 const connectionHelp = `These commands ask a server, with these flags: lookup, pools, ping, stat,
-store, evict, reset; doctor with --pool; and holders, which asks router.listen
-over HTTP: --connect http://host:port, by default port 8557 of this machine.
+store, evict, reset; doctor with --pool; and holders and router, which ask
+router.listen over HTTP: --connect http://host:port, by default port 8557 of
+this machine.
 
 A variable is read if its flag is not given. HITLINE_ADDRESS has the address,
-but holders does not read it.
+but holders and router do not read it.
 Exit codes: 0 done, 1 refused or a bad answer, 2 wrong usage, 3 no connection.`
 
 // addFlags defines the flags. Commands call it after their own, which help lists first.
 func (t *target) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&t.pool, "pool", "", "`name` of the pool at the server (default its own)")
+	if !t.secure.HTTP {
+		cmd.Flags().StringVar(&t.pool, "pool", "", "`name` of the pool at the server (default its own)")
+	}
 	addJSONFlag(cmd, &t.json)
 	cli.TopicFlags(cmd.Flags(), connectionTopic, t.addConnectionFlags)
 	t.setWarn(cmd)
@@ -61,7 +65,7 @@ func (t *target) addTimeout(flags *pflag.FlagSet) {
 
 // setWarn makes warnings go to the command's standard error.
 func (t *target) setWarn(cmd *cobra.Command) {
-	t.warn = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "hitline: %s\n", cli.Printable(text)) }
+	t.warn = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "hitline: %s\n", printable.Text(text)) }
 }
 
 // addJSONFlag defines the flag by which a command prints JSON.
@@ -75,15 +79,10 @@ func (t *target) check() error {
 	if err := t.checkTimeout(); err != nil {
 		return err
 	}
-	return t.useAddress(t.secure.Address())
-}
-
-// useAddress sets the address of the server, and checks the other flags of the connection. err is that of the address.
-func (t *target) useAddress(address string, err error) error {
-	if err != nil {
+	var err error
+	if t.connect, err = t.secure.Address(); err != nil {
 		return usagef("%v", err)
 	}
-	t.connect = address
 	if err := t.secure.Check(t.connect); err != nil {
 		return usagef("%v", err)
 	}

@@ -189,7 +189,7 @@ func TestHostileAnswers(t *testing.T) {
 		return string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(doc), false)))
 	}
 	holders := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, `{"t": {"`+csi+`": {"longest_matched": 64, "`+csi+`": 64}}}`)
+		_, _ = io.WriteString(w, `{"instances": {"`+csi+`": {"longest_matched": 64, "media": {"`+csi+`": 64}}}}`)
 	}))
 	defer holders.Close()
 	for line, address := range map[string]string{

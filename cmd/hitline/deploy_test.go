@@ -2,9 +2,9 @@ package main
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,16 +15,19 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
-	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
+	routermetrics "github.com/hitline/hitline/router/metrics"
 )
 
 func deployFile(t *testing.T, name string) string {
@@ -42,26 +45,67 @@ func loadConfig(t *testing.T, text string) *config.Config {
 	return cfg
 }
 
-// Every metric that the alerts, their tests and the dashboard name is one that servers export.
-func TestDeployMetrics(t *testing.T) {
-	redis := storetest.StartRedis(t)
+// describedMetrics returns the names of the metrics that servers over memory and over a store may have, with a router.
+func describedMetrics(t *testing.T) map[string]bool {
+	t.Helper()
+	all := []prometheus.Collector{&routermetrics.Collector{}}
+	for _, store := range []backend.Backend{nil, namedStore{}} {
+		service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, ModelName: "m"}, Backend: store})
+		require.NoError(t, err)
+		srv, err := server.New(service, server.Config{})
+		require.NoError(t, err)
+		all = append(all, metrics.NewServerCollector(srv))
+	}
 	known := map[string]bool{}
-	for _, config := range []string{
-		"pool: {hash_block_size: 16}\nrouter: {models: [{name: m, block_size: 16}], sources: [{instance_id: i, endpoint: \"tcp://127.0.0.1:9\"}]}\n",
-		"pool: {model_name: m}\nbackend: {redis: {url: redis://" + redis.Addr + "}}\n",
-	} {
-		server := startServe(t, config+"metrics: 127.0.0.1:0\n")
-		status, body := (&metricsServer{metrics: server.metrics}).get(t, http.MethodGet, "/metrics")
-		require.Equal(t, http.StatusOK, status)
-		for _, line := range regexp.MustCompile(`(?m)^hitline_\w+`).FindAllString(body, -1) {
-			known[line] = true
+	for _, c := range all {
+		descriptions := make(chan *prometheus.Desc)
+		go func() {
+			defer close(descriptions)
+			c.Describe(descriptions)
+		}()
+		for d := range descriptions {
+			known[regexp.MustCompile(`fqName: "(\w+)"`).FindStringSubmatch(d.String())[1]] = true
 		}
 	}
+	return known
+}
+
+// Every metric that the alerts, their tests and the dashboard name is one that servers have.
+func TestDeployMetrics(t *testing.T) {
+	known := describedMetrics(t)
 	for _, file := range []string{"alerts.yaml", "alerts_test.yaml", "grafana.json"} {
-		names := regexp.MustCompile(`(^|[^\w:])(hitline_\w+)`).FindAllStringSubmatch(deployFile(t, file), -1)
+		names := regexp.MustCompile(`(?:^|[^\w:])(hitline_\w+)`).FindAllStringSubmatch(deployFile(t, file), -1)
 		require.NotEmpty(t, names)
 		for _, name := range names {
-			assert.True(t, known[name[2]], "%s: no server has the metric %s; there are %v", file, name[2], slices.Sorted(maps.Keys(known)))
+			assert.True(t, known[strings.TrimSuffix(name[1], "_bucket")], "%s: no server has the metric %s; there are %v", file, name[1], slices.Sorted(maps.Keys(known)))
+		}
+	}
+}
+
+// The dashboard draws the metrics of which docs/monitoring.md says so, and each panel says what to do.
+func TestDeployDashboard(t *testing.T) {
+	board := deployFile(t, "grafana.json")
+	page, err := os.ReadFile("../../docs/monitoring.md")
+	require.NoError(t, err)
+	_, watched, _ := strings.Cut(string(page), "\n| question | metrics |\n")
+	watched, _, _ = strings.Cut(watched, "\n\n")
+	names := regexp.MustCompile("`(hitline_\\w+)").FindAllStringSubmatch(watched, -1)
+	require.Greater(t, len(names), 30)
+	for _, name := range names {
+		assert.Regexp(t, name[1]+`(_bucket)?\b`, board)
+	}
+	var parsed struct {
+		Panels []struct {
+			Type, Title, Description string
+			GridPos                  struct{ X, Y, W, H int }
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(board), &parsed))
+	for i, p := range parsed.Panels {
+		assert.True(t, p.Description != "" || p.Type == "row", p.Title)
+		for _, other := range parsed.Panels[:i] {
+			a, b := p.GridPos, other.GridPos
+			assert.False(t, a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H, "%q lies over %q", p.Title, other.Title)
 		}
 	}
 }

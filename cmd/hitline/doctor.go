@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +15,7 @@ import (
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/tokens"
 )
 
 // doctorResult is what doctor prints: with --json as one line.
@@ -34,15 +33,15 @@ func newDoctorCmd() *cobra.Command {
 		Long: `doctor reads the configuration of serve, connects to the store that it names,
 and compares some of its keys with the configured pool. It changes nothing. With
 a prompt that an engine has stored it also says where the hit of each group
-ends, and why, as lookup --explain does. What a router follows is in
-GET /services at router.listen.
+ends, and why, as lookup --explain does. hitline router tells what a router
+follows.
 
 It exits with 1 if it finds a problem.`,
 		Example: "  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex",
 		Args:    cli.NoArgs,
 	}
 	var t target
-	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`")
+	promptTokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`")
 	file := cmd.Flags().String("hashes-file", "", "`file` with its hashes in hex, one a line; - is standard input")
 	cmd.Flags().StringVar(&t.pool, "pool", "", "take the pool of this `name` of a running server")
 	cli.DurationVarP(cmd.Flags(), &t.timeout, "timeout", "", 5*time.Second, "most `time` to wait for the store, and for the server")
@@ -65,11 +64,12 @@ It exits with 1 if it finds a problem.`,
 		if err != nil {
 			return configError(err)
 		}
+		var toMend string
 		if t.pool != "" {
 			if err := t.check(); err != nil {
 				return err
 			}
-			if err := t.usePool(cmd.Context(), cfg); err != nil {
+			if toMend, err = t.usePool(cmd.Context(), cfg); err != nil {
 				return err
 			}
 		} else if cmd.Flags().Changed("connect") {
@@ -77,7 +77,7 @@ It exits with 1 if it finds a problem.`,
 		} else if given := t.secure.Given(); given != "" {
 			return usagef("--%s is of no use without --pool", given)
 		}
-		prompt, err := loadPrompt(cmd, *tokens, *file)
+		prompt, err := loadPrompt(cmd, *promptTokens, *file)
 		switch {
 		case err != nil:
 			return err
@@ -86,14 +86,14 @@ It exits with 1 if it finds a problem.`,
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
 		defer cancel()
-		return doctor(ctx, cmd, cfg, &t, prompt)
+		return doctor(ctx, cmd, cfg, &t, prompt, toMend)
 	}
 	return cmd
 }
 
-// usePool makes the server's pool that of the configuration.
-func (t *target) usePool(ctx context.Context, cfg *config.Config) error {
-	return t.do(ctx, func(_ context.Context, c *client.Client) error {
+// usePool makes the server's pool that of the configuration. It returns what its lookups lost most by, "" if that is not known.
+func (t *target) usePool(ctx context.Context, cfg *config.Config) (toMend string, err error) {
+	err = t.do(ctx, func(ctx context.Context, c *client.Client) error {
 		pool, _ := c.Pool()
 		if pool.Backend != cfg.Backend.Name() {
 			return configError(fmt.Errorf("the server's backend is %s, and this configuration's is %s: configure backend.%s as the server has it", pool.Backend, cfg.Backend.Name(), pool.Backend))
@@ -101,8 +101,14 @@ func (t *target) usePool(ctx context.Context, cfg *config.Config) error {
 		if err := cfg.UsePool(fmt.Sprintf("pool %q of %s", t.pool, t.connect), pool.Pool); err != nil {
 			return configError(err)
 		}
+		if stat, err := c.Stat(ctx); err == nil && stat.PoolTokens != nil { // without the permission it is not told
+			if place, share, ok := tokens.ToMend(stat.Tokens); ok {
+				toMend = fmt.Sprintf("first to mend: %s, %.1f %% of the tokens that the pool was asked for: %s", place, 100*share, place.Cure())
+			}
+		}
 		return nil
 	})
+	return toMend, err
 }
 
 // loadPrompt returns the prompt that the flags describe. Without the flags it has no
@@ -123,13 +129,16 @@ func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (diagnosis.Promp
 }
 
 // doctor examines what cfg names and prints the report.
-func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, t *target, prompt diagnosis.Prompt) error {
+func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, t *target, prompt diagnosis.Prompt, toMend string) error {
 	report, err := examineStore(ctx, cfg, prompt)
 	if report == nil {
 		return err
 	}
 	result := doctorResult{Report: report}
 	result.Pool = t.pool
+	if toMend != "" {
+		result.Notes = append(result.Notes, toMend)
+	}
 	if n := len(result.Problems); err == nil && n > 0 {
 		err = fmt.Errorf("%d %s found", n, plural(n, "problem"))
 	}
@@ -177,48 +186,46 @@ func plural(n int, word string) string {
 
 // String returns the report as a table.
 func (r *doctorResult) String() string {
-	var out strings.Builder
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	row := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	var table cli.Table
 	if r.Pool != "" {
-		row("pool", "%s", r.Pool)
+		table.Row("pool", r.Pool)
 	}
 	if r.Backend != "" {
-		row("backend", "%s", r.Backend)
+		table.Row("backend", r.Backend)
 	}
 	if r.Address != "" {
-		row("address", "%s", r.Address)
+		table.Row("address", r.Address)
 	}
 	if r.Server != "" {
-		row("server", "%s", r.Server)
+		table.Row("server", r.Server)
 	}
 	if r.Mode != "" {
-		row("mode", "%s", r.Mode)
+		table.Row("mode", r.Mode)
 	}
 	if r.Nodes > 0 {
-		row("nodes", "%d", r.Nodes)
+		table.Row("nodes", r.Nodes)
 	}
 	if r.RoundTrip > 0 {
-		row("round trip", "%v", time.Duration(r.RoundTrip)*time.Microsecond)
+		table.Row("round trip", time.Duration(r.RoundTrip)*time.Microsecond)
 	}
 	if r.LeaseMS > 0 {
-		row("lease", "%v, as the store states itself", time.Duration(r.LeaseMS)*time.Millisecond)
+		table.Row("lease", fmt.Sprintf("%v, as the store states itself", time.Duration(r.LeaseMS)*time.Millisecond))
 	}
 	for _, pattern := range r.Patterns {
-		row("key", "%s", pattern)
+		table.Row("key", pattern)
 	}
 	if more := r.GroupRanks - len(r.Patterns); more > 0 {
-		row("", "and %d more", more)
+		table.Row("", fmt.Sprintf("and %d more", more))
 	}
 	for _, note := range r.Notes {
-		row("note", "%s", note)
+		table.Row("note", note)
 	}
 	for _, problem := range r.Problems {
-		row("problem", "%s", problem)
+		table.Row("problem", problem)
 	}
-	_ = w.Flush() // a Builder never fails
+	text := table.String()
 	if r.Prompt != nil {
-		fmt.Fprintf(&out, "\n%s", formatExplanation(r.Prompt.Explanation))
+		text += "\n\n" + formatExplanation(r.Prompt.Explanation)
 	}
-	return strings.TrimSuffix(out.String(), "\n")
+	return text
 }

@@ -13,20 +13,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/hitline/hitline/cmd/hitline/internal/status"
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/router"
 )
 
 // endpointOptions say how /metrics, /status, /healthz and /readyz are served, and what with them.
 type endpointOptions struct {
 	pprof      bool
-	guard      httpguard.Guard        // without Links
-	cpu        *cpushare.Share        // see httpListener
-	router     *router.Service        // nil if there is none
+	guard      httpguard.Guard // without Links
+	cpu        *cpushare.Share // see httpListener
+	status     *status.Collector
 	collectors []prometheus.Collector // of further metrics
 }
 
@@ -53,9 +53,8 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 		return nil, fmt.Errorf("metrics: %w", listenError(err, "give another address"))
 	}
 	mux := endpointsMux(registry, srv.Ready, srv.BackendFailure, errorLogger{logger})
-	mux.Handle("GET /status", &statusHandler{
-		server: srv, router: options.router, places: make(chan struct{}, maxStatus),
-	})
+	mux.Handle("GET /status", &statusHandler{options.status, make(chan struct{}, maxStatus)})
+	mux.Handle("GET /{$}", &status.Page{Collector: options.status})
 	if options.pprof {
 		handleProfiles(mux)
 	} else {
@@ -64,7 +63,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 		})
 	}
 	guard := options.guard
-	guard.Links = []string{"/metrics", "/healthz", "/readyz"}
+	guard.Links = []string{"/", "/metrics", "/healthz", "/readyz"}
 	return serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpListener{
 		field: "metrics", bound: listener, maxConns: httpConns(maxMetricsConns, server.OpenFileLimit()), cpu: options.cpu,
 		probes: []string{"/healthz", "/readyz"},

@@ -41,7 +41,7 @@ func startFaultyRedis(t *testing.T) (addr string, fault *atomic.Pointer[string])
 			switch line = strings.ToLower(strings.TrimSpace(line)); {
 			case strings.HasPrefix(line, "*"):
 				_, _ = fmt.Sscanf(line, "*%d", &numArgs)
-			case line == "hello":
+			case line == "hello" || line == "info":
 				answer = "-ERR unknown command\r\n"
 			case line == "ping":
 				answer = "+PONG\r\n"

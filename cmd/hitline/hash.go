@@ -215,7 +215,7 @@ func (o *hashOptions) newVLLM(cmd *cobra.Command) (promptHasher, error) {
 	case errors.Is(err, blockhash.ErrRandomSeed):
 		return promptHasher{}, usagef("vLLM %s with %s draws the seed of its hashes at random; set PYTHONHASHSEED in the engine, and give it as --seed", o.release, o.algorithm)
 	case err != nil:
-		return promptHasher{}, usagef("%s", withoutPackages(err))
+		return promptHasher{}, usagef("%w", withoutField(err))
 	case cmd.Flags().Changed("lora-path") && keys.LoRA == nil:
 		return promptHasher{}, usagef("--lora-path needs --lora")
 	case keys.LoRA != nil && h.UsesLoRAPath() && !cmd.Flags().Changed("lora-path"):
@@ -224,7 +224,7 @@ func (o *hashOptions) newVLLM(cmd *cobra.Command) (promptHasher, error) {
 	return promptHasher{h.HashLen(), func(tokens []int64) ([]byte, error) {
 		blob, err := h.AppendHashes(nil, tokens, keys)
 		if err != nil {
-			return nil, usagef("%s", withoutPackages(err))
+			return nil, usagef("%w", err)
 		}
 		return blob, nil
 	}, blockhash.ShortHash}, nil
@@ -239,23 +239,23 @@ func (o *hashOptions) newSGLang(cmd *cobra.Command) (promptHasher, error) {
 		PageSize: o.blockSize, Bigrams: o.bigrams, Namespace: blockhash.Namespace{Salt: o.salt, Dynamo: o.dynamo},
 	})
 	if err != nil {
-		return promptHasher{}, usagef("%s", withoutPackages(err))
+		return promptHasher{}, usagef("%w", err)
 	}
 	return promptHasher{blockhash.DigestLen, func(tokens []int64) ([]byte, error) {
 		blob, err := h.AppendHashes(nil, tokens)
 		if err != nil {
-			return nil, configError(errors.New(withoutPackages(err)))
+			return nil, configError(err)
 		}
 		return blob, nil
 	}, h.ShortHash}, nil
 }
 
-// withoutPackages returns the text of an error without the names of packages before it.
-func withoutPackages(err error) string {
+// withoutField returns an error without the field that it names: the command has flags for them.
+func withoutField(err error) error {
 	if e, ok := errors.AsType[*fielderror.Error](err); ok {
-		err = e.Err
+		return e.Err
 	}
-	return strings.TrimPrefix(err.Error(), "blockhash: ")
+	return err
 }
 
 // maxTokensFile bounds a file of token ids in bytes: 10 million ids or more.

@@ -60,7 +60,7 @@ func TestHelpGroups(t *testing.T) {
 	}
 	assert.Subset(t, groups["Serve"], []string{"init", "serve", "token"})
 	assert.Equal(t, []string{"holders", "lookup"}, groups["Ask"])
-	assert.Equal(t, []string{"doctor", "ping", "pools", "stat"}, groups["Examine"])
+	assert.Equal(t, []string{"doctor", "ping", "pools", "router", "stat", "status"}, groups["Examine"])
 	assert.Equal(t, []string{"events", "evict", "hash", "reset", "store"}, groups["Debug"])
 	assert.Equal(t, []string{"completion", "version"}, groups["Other"])
 
@@ -80,13 +80,13 @@ func TestHelpGroups(t *testing.T) {
 		assert.Contains(t, help, "\nFlags of the connection: hitline help connection\n", cmd.Name())
 		assert.NotContains(t, help, "--tls-", cmd.Name())
 	}
-	assert.Equal(t, 9, connected)
+	assert.Equal(t, 10, connected)
 }
 
 // A flag of one name has the same short form, type and value in all commands, and a short form one
 // meaning.
 func TestFlagsAgree(t *testing.T) {
-	shorts := map[string]string{"n": "batches", "y": "yes", "h": "help", "v": "version"}
+	shorts := map[string]string{"n": "batches", "i": "interval", "y": "yes", "h": "help", "v": "version"}
 	types := map[string]string{}
 	for _, cmd := range append(newRootCmd().Commands(), newRootCmd()) {
 		cmd.InitDefaultHelpFlag()
@@ -142,7 +142,7 @@ func TestCompletion(t *testing.T) {
 // takesJSON reports whether a command has --json.
 func takesJSON(cmd *cobra.Command) bool {
 	switch cmd.Name() {
-	case "lookup", "pools", "store", "evict", "reset", "ping", "stat", "doctor", "token", "hash", "holders", "init", "version":
+	case "lookup", "pools", "store", "evict", "reset", "ping", "stat", "status", "doctor", "token", "hash", "holders", "router", "init", "version":
 		return true
 	}
 	return false

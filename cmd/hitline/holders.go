@@ -3,47 +3,29 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
-	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/router"
-	"github.com/hitline/hitline/router/fleet"
+	routerclient "github.com/hitline/hitline/router/client"
 )
-
-// holdersQuery is the body of POST /query and POST /query_by_hash: see router/httpapi/openapi.yaml.
-type holdersQuery struct {
-	Model     string   `json:"model,omitempty"`
-	Tenant    string   `json:"tenant_id,omitempty"`
-	Engine    string   `json:"instance_id,omitempty"`
-	Loadable  bool     `json:"loadable,omitempty"`
-	NumTokens int64    `json:"num_tokens,omitempty"`
-	LastKnown bool     `json:"last_known,omitempty"`
-	Hashes    []string `json:"seq_hashes,omitzero"` // in hex
-	Tokens    []int64  `json:"token_ids,omitzero"`
-	LoRA      string   `json:"lora_name,omitempty"`
-	LoRAPath  string   `json:"lora_path,omitempty"`
-	Salt      string   `json:"cache_salt,omitempty"`
-}
 
 // holdersFlags are the flags of the command holders that say what is asked.
 type holdersFlags struct {
-	query                  holdersQuery
+	query                  routerclient.Query
 	hashesFile, tokensFile string
 }
 
 // newHoldersCmd returns the command that asks which engines have most of a prompt.
 func newHoldersCmd() *cobra.Command {
-	var t target
+	t := askingHTTP()
 	var f holdersFlags
 	cmd := &cobra.Command{
 		Use:   "holders (--hashes-file FILE | --tokens-file FILE)",
@@ -60,23 +42,19 @@ than that: stale ones cannot be reached.`,
 		Args:    cli.NoArgs,
 	}
 	f.add(cmd)
-	t.addHTTPFlags(cmd)
+	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		reply, err := f.ask(cmd, &t)
+		answer, err := f.ask(cmd, &t)
 		if err != nil {
 			return err
 		}
-		answer, err := parseHolders(reply)
-		if err != nil {
-			return cli.WithClass(fmt.Errorf("%s: bad reply: %w", t.connect, err), client.ErrReply)
-		}
-		if f.tokensFile != "" && answer.isUnsure(string(router.HashesDiffer)) {
+		if f.tokensFile != "" && isUnsure(answer, routerclient.ReasonDiffer) {
 			f.warnDiffering(cmd.Context(), &t)
 		}
-		if slices.Contains(answer.unsure[f.query.Engine], "unknown") {
-			t.warn(fmt.Sprintf("the server follows no engine %q; GET /services lists them", f.query.Engine))
+		if slices.Contains(answer.Unsure[f.query.Engine], routerclient.ReasonUnknown) {
+			t.warn(fmt.Sprintf("the server follows no engine %q; hitline router lists them", f.query.Engine))
 		}
-		return cli.PrintResult(cmd, t.json, json.RawMessage(reply), answer.String())
+		return cli.PrintResult(cmd, t.json, answer.JSON, formatAnswer(answer))
 	}
 	return cmd
 }
@@ -89,12 +67,14 @@ func (f *holdersFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.query.Engine, "engine", "", "ask about the engine of this `name` alone")
 	flags.BoolVar(&f.query.LastKnown, "last-known", false, "count what stale engines had last, too")
 	flags.BoolVar(&f.query.Loadable, "loadable", false, "ask the shared store, too")
+	flags.BoolVar(&f.query.KVHints, "kv-hints", false, "ask how another engine can fetch the prefix, too")
+	flags.IntVar(&f.query.BlockSize, "block-size", 0, "`tokens` of a block, which the server compares with its own")
 	flags.Int64Var(&f.query.NumTokens, "tokens", 0, "length of the prompt in `tokens`, for --loadable")
 	flags.StringVar(&f.hashesFile, "hashes-file", "", "`file` with one hash in hex a line; - is standard input")
 	flags.StringVar(&f.tokensFile, "tokens-file", "", "`file` with the token ids; - is standard input")
-	flags.StringVar(&f.query.LoRA, "lora", "", "`name` of the LoRA adapter, for --tokens-file")
+	flags.StringVar(&f.query.LoRAName, "lora", "", "`name` of the LoRA adapter, for --tokens-file")
 	flags.StringVar(&f.query.LoRAPath, "lora-path", "", "`path` of the adapter (vLLM 0.31.0 on)")
-	flags.StringVar(&f.query.Salt, "salt", "", "the request's cache salt, any `text`, for --tokens-file")
+	flags.StringVar(&f.query.CacheSalt, "salt", "", "the request's cache salt, any `text`, for --tokens-file")
 }
 
 // check returns an error for flags that contradict each other.
@@ -106,7 +86,9 @@ func (f *holdersFlags) check(cmd *cobra.Command) error {
 		return usagef("--hashes-file and --tokens-file: give one of them")
 	case f.query.NumTokens < 0:
 		return usagef("--tokens %d is negative", f.query.NumTokens)
-	case f.query.LoRAPath != "" && f.query.LoRA == "":
+	case f.query.BlockSize < 0:
+		return usagef("--block-size %d is negative", f.query.BlockSize)
+	case f.query.LoRAPath != "" && f.query.LoRAName == "":
 		return usagef("--lora-path needs --lora")
 	case cmd.Flags().Changed("tokens") && (!f.query.Loadable || f.hashesFile == ""):
 		return usagef("--tokens is of no use without --loadable and --hashes-file")
@@ -121,51 +103,35 @@ func (f *holdersFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// ask reads the prompt and sends the query. It returns the server's answer.
-func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (reply []byte, err error) {
-	if err := t.checkHTTP(); err != nil {
+// ask reads the prompt and asks about it.
+func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (*routerclient.Answer, error) {
+	if err := t.check(); err != nil {
 		return nil, err
 	}
 	if err := f.check(cmd); err != nil {
 		return nil, err
 	}
 	if f.tokensFile != "" {
-		if f.query.Tokens, err = (&hashOptions{file: f.tokensFile}).loadTokens(cmd); err != nil {
+		tokens, err := (&hashOptions{file: f.tokensFile}).loadTokens(cmd)
+		if err != nil {
 			return nil, err
 		}
-		if f.query.Tokens == nil {
-			f.query.Tokens = []int64{} // the field is required
+		f.query.Tokens = append([]int64{}, tokens...) // not nil: those of no token
+	} else {
+		list, err := loadHashes(cmd, f.hashesFile)
+		if err != nil {
+			return nil, err
 		}
-		return t.askHTTP(cmd.Context(), "/query", &f.query)
+		f.query.Hashes = coordinator.NewHashes(list.blob, list.hashLen)
 	}
-	list, err := loadHashes(cmd, f.hashesFile)
-	if err != nil {
-		return nil, err
-	}
-	f.query.Hashes = []string{}
-	for hash := range slices.Chunk(list.blob, max(list.hashLen, 1)) {
-		f.query.Hashes = append(f.query.Hashes, hex.EncodeToString(hash))
-	}
-	return t.askHTTP(cmd.Context(), "/query_by_hash", &f.query)
+	return askRouter(cmd.Context(), t, func(ctx context.Context, c *routerclient.Client) (*routerclient.Answer, error) {
+		return c.Query(ctx, &f.query)
+	})
 }
 
 // warnDiffering warns if no engine of the model is known to hash token ids as the server does.
 func (f *holdersFlags) warnDiffering(ctx context.Context, t *target) {
-	var services struct {
-		Models []struct {
-			router.ModelKey
-			HashesDiffer bool `json:"hashes_differ"`
-		}
-		Sources []struct {
-			router.ModelKey
-			Hashes router.Agreement
-			Reason string `json:"hashes_reason"`
-		}
-	}
-	reply, err := t.askHTTP(ctx, "/services", nil)
-	if err == nil {
-		err = json.Unmarshal(reply, &services)
-	}
+	services, err := askServices(ctx, t)
 	if err != nil {
 		t.warn(fmt.Sprintf("GET /services does not say why hashes differ: %v", err))
 		return
@@ -175,89 +141,17 @@ func (f *holdersFlags) warnDiffering(ctx context.Context, t *target) {
 			continue
 		}
 		for _, s := range services.Sources {
-			if s.ModelKey == m.ModelKey && s.Hashes == router.HashesDiffer {
-				t.warn(fmt.Sprintf("no engine of model %q is known to hash token ids as its hash says: %s", m.Name, s.Reason))
+			if s.Tenant == m.Tenant && s.Model == m.Name && s.Hashes == routerclient.ReasonDiffer {
+				t.warn(fmt.Sprintf("no engine of model %q is known to hash token ids as its hash says: %s", m.Name, s.HashesReason))
 				break
 			}
 		}
 	}
 }
 
-// holdersAnswer is the answer to a query, the longest prefix first.
-type holdersAnswer struct {
-	engines  []engineHeld
-	loadable *int64 // tokens; nil if that was not asked, or is unknown
-	unknown  string // why it is unknown
-	unsure   map[string][]string
-}
-
-// engineHeld is what one engine has of a prompt, in tokens.
-type engineHeld struct {
-	name    string
-	longest int64
-	ranks   map[int]int64
-	media   map[string]int64
-}
-
-// parseHolders reads an answer.
-func parseHolders(reply []byte) (a holdersAnswer, err error) {
-	var top map[string]json.RawMessage
-	if err := json.Unmarshal(reply, &top); err != nil {
-		return a, errors.New("no JSON object")
-	}
-	for key, value := range top {
-		switch key {
-		case router.LoadableKey:
-			err = json.Unmarshal(value, &a.loadable)
-		case router.LoadableUnknownKey:
-			err = json.Unmarshal(value, &a.unknown)
-		case router.UnsureKey:
-			err = json.Unmarshal(value, &a.unsure)
-		default: // the tenant
-			err = a.addEngines(value)
-		}
-		if err != nil {
-			return a, fmt.Errorf("not an answer of /query: %q", key)
-		}
-	}
-	slices.SortFunc(a.engines, func(a, b engineHeld) int {
-		return cmp.Or(cmp.Compare(b.longest, a.longest), strings.Compare(a.name, b.name))
-	})
-	return a, nil
-}
-
-// addEngines reads what the engines of a tenant have.
-func (a *holdersAnswer) addEngines(text []byte) error {
-	var engines map[string]map[string]json.RawMessage
-	if err := json.Unmarshal(text, &engines); err != nil {
-		return err
-	}
-	for name, fields := range engines {
-		e := engineHeld{name: name, media: map[string]int64{}}
-		for field, value := range fields {
-			var err error
-			switch field {
-			case "DP":
-				err = json.Unmarshal(value, &e.ranks)
-			case "longest_matched":
-				err = json.Unmarshal(value, &e.longest)
-			default:
-				var tokens int64
-				err = json.Unmarshal(value, &tokens)
-				e.media[field] = tokens
-			}
-			if err != nil {
-				return err
-			}
-		}
-		a.engines = append(a.engines, e)
-	}
-	return nil
-}
-
 // isUnsure reports whether an engine is unsure for a reason.
-func (a *holdersAnswer) isUnsure(reason string) bool {
-	for _, reasons := range a.unsure {
+func isUnsure(a *routerclient.Answer, reason string) bool {
+	for _, reasons := range a.Unsure {
 		if slices.Contains(reasons, reason) {
 			return true
 		}
@@ -265,66 +159,68 @@ func (a *holdersAnswer) isUnsure(reason string) bool {
 	return false
 }
 
-// media returns the media in which an engine has blocks, by name. Predictions are the last.
-func (a holdersAnswer) media() []string {
+// mediaOf returns the media in which an engine has blocks, by name. Predictions are the last.
+func mediaOf(a *routerclient.Answer) []string {
 	seen := map[string]bool{}
-	for _, e := range a.engines {
-		for medium, tokens := range e.media {
-			if tokens > 0 && medium != fleet.Predicted {
+	for _, e := range a.Engines {
+		for medium, tokens := range e.Media {
+			if tokens > 0 {
 				seen[medium] = true
 			}
 		}
 	}
 	list := slices.Sorted(maps.Keys(seen))
-	if slices.ContainsFunc(a.engines, func(e engineHeld) bool { return e.media[fleet.Predicted] > 0 }) {
-		list = append(list, fleet.Predicted)
+	if n := slices.Index(list, routerclient.Predicted); n >= 0 {
+		list = append(slices.Delete(list, n, n+1), routerclient.Predicted)
 	}
 	return list
 }
 
-// String returns the answer as a table.
-func (a holdersAnswer) String() string {
+// formatAnswer returns an answer as a table, with lines for the rest.
+func formatAnswer(a *routerclient.Answer) string {
 	var b strings.Builder
-	if len(a.engines) == 0 {
-		b.WriteString("no engine has the first whole block; GET /services tells whose events are followed\n")
+	if len(a.Engines) == 0 {
+		b.WriteString("no engine has the first whole block; hitline router lists those that are followed\n")
 	} else {
-		a.writeTable(&b)
+		b.WriteString(formatEngines(a) + "\n")
 	}
-	if a.loadable != nil {
-		fmt.Fprintf(&b, "the store can load %d tokens\n", *a.loadable)
+	if a.LoadableTokens >= 0 {
+		fmt.Fprintf(&b, "the store can load %d tokens\n", a.LoadableTokens)
 	}
-	if a.unknown != "" {
-		fmt.Fprintf(&b, "what the store can load is unknown: %s\n", cli.Printable(a.unknown))
+	if a.LoadableUnknown != "" {
+		fmt.Fprintf(&b, "what the store can load is unknown: %s\n", printable.Text(a.LoadableUnknown))
+	}
+	for _, engine := range slices.Sorted(maps.Keys(a.KVHints)) {
+		fmt.Fprintf(&b, "kv_hints to fetch from %s: %s\n", printable.Text(engine), printable.Text(string(a.KVHints[engine])))
 	}
 	var unsure []string
-	for _, engine := range slices.Sorted(maps.Keys(a.unsure)) {
-		unsure = append(unsure, fmt.Sprintf("%s (%s)", engine, strings.Join(a.unsure[engine], ", ")))
+	for _, engine := range slices.Sorted(maps.Keys(a.Unsure)) {
+		unsure = append(unsure, fmt.Sprintf("%s (%s)", engine, strings.Join(a.Unsure[engine], ", ")))
 	}
 	if len(unsure) > 0 {
-		fmt.Fprintf(&b, "unsure: %s\n", cli.Printable(strings.Join(unsure, ", ")))
+		fmt.Fprintf(&b, "unsure: %s\n", printable.Text(strings.Join(unsure, ", ")))
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// writeTable writes a line for each engine.
-func (a holdersAnswer) writeTable(b *strings.Builder) {
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	media := a.media()
-	fmt.Fprint(w, "engine\ttokens")
-	for _, medium := range media {
-		fmt.Fprintf(w, "\t%s", cli.Printable(medium))
-	}
-	fmt.Fprintln(w, "\tranks")
-	for _, e := range a.engines {
-		fmt.Fprintf(w, "%s\t%d", cli.Printable(e.name), e.longest)
+// formatEngines returns a table with a line for each engine.
+func formatEngines(a *routerclient.Answer) string {
+	var table cli.Table
+	media := mediaOf(a)
+	row := func(engine, tokens any, inMedium func(medium string) any, ranks any) {
+		cells := []any{engine, tokens}
 		for _, medium := range media {
-			fmt.Fprintf(w, "\t%d", e.media[medium])
+			cells = append(cells, inMedium(medium))
 		}
-		var ranks []string
-		for _, rank := range slices.Sorted(maps.Keys(e.ranks)) {
-			ranks = append(ranks, fmt.Sprintf("%d: %d", rank, e.ranks[rank]))
-		}
-		fmt.Fprintf(w, "\t%s\n", strings.Join(ranks, ", "))
+		table.Row(append(cells, ranks)...)
 	}
-	_ = w.Flush() // a Builder never fails
+	row("engine", "tokens", func(medium string) any { return medium }, "ranks")
+	for _, e := range a.Engines {
+		var ranks []string
+		for _, rank := range slices.Sorted(maps.Keys(e.Ranks)) {
+			ranks = append(ranks, fmt.Sprintf("%d: %d", rank, e.Ranks[rank]))
+		}
+		row(e.Name, e.Tokens, func(medium string) any { return e.Media[medium] }, strings.Join(ranks, ", "))
+	}
+	return table.String()
 }

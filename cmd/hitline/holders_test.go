@@ -47,18 +47,20 @@ func TestHoldersReplies(t *testing.T) {
 		code      int
 		out, want string
 	}{
-		{200, `{"t": {"b": {"longest_matched": 64, "GPU": 0, "CPU": 0, "DISK": 0, "RAM": 16, "predicted": 64, "DP": {"7": 64}},
-			"a\u001b": {"longest_matched": 64, "GPU": 48, "CPU": 0, "DISK": 64, "DP": {"10": 64, "9": 32}}}}`, exitDone, `engine  tokens  DISK  GPU  RAM  predicted  ranks
+		{200, `{"instances": {"b": {"longest_matched": 64, "gpu": 0, "cpu": 0, "disk": 0, "dp": {"7": 64}, "media": {"RAM": 16, "predicted": 64}},
+			"a\u001b": {"longest_matched": 64, "gpu": 48, "cpu": 0, "disk": 64, "dp": {"10": 64, "9": 32}}}}`, exitDone, `engine  tokens  DISK  GPU  RAM  predicted  ranks
 a\x1b   64      64    48   0    0          9: 32, 10: 64
 b       64      0     0    16   64         7: 64
 `, ""},
-		{200, `{"default": {}, "loadable_tokens": 96}`, exitDone, "no engine has the first whole block; GET /services tells whose events are followed\nthe store can load 96 tokens\n", ""},
-		{200, `{"default": {}, "unsure": {"b": ["stale", "incomplete"], "a": ["unchecked"]}}`, exitDone, "no engine has the first whole block; GET /services tells whose events are followed\n" +
+		{200, `{"instances": {}, "loadable_tokens": 96}`, exitDone, "no engine has the first whole block; hitline router lists those that are followed\nthe store can load 96 tokens\n", ""},
+		{200, `{"instances": {}, "unsure": {"b": ["stale", "incomplete"], "a": ["unchecked"]}}`, exitDone, "no engine has the first whole block; hitline router lists those that are followed\n" +
 			"unsure: a (unchecked), b (stale, incomplete)\n", ""},
-		{200, `{"default": {}, "loadable_unknown": "no\u001b layout"}`, exitDone, "no engine has the first whole block; GET /services tells whose events are followed\nwhat the store can load is unknown: no\\x1b layout\n", ""},
-		{200, `x`, exitFailed, "", "bad reply: no JSON object"},
-		{200, `{"default": {"a": {"DP": 1}}}`, exitFailed, "", `bad reply: not an answer of /query: "default"`},
-		{200, `{"default": {}, "loadable_tokens": "many"}`, exitFailed, "", `"loadable_tokens"`},
+		{200, `{"instances": {}, "loadable_unknown": "no\u001b layout"}`, exitDone, "no engine has the first whole block; hitline router lists those that are followed\nwhat the store can load is unknown: no\\x1b layout\n", ""},
+		{200, `{"instances": {"a": {"longest_matched": 16}}, "kv_hints": {"a": {"actions": []}}}`, exitDone,
+			"engine  tokens  ranks\na       16      \nkv_hints to fetch from a: {\"actions\": []}\n", ""},
+		{200, `x`, exitFailed, "", "bad reply: no JSON"},
+		{200, `{"instances": {"a": {"dp": 1}}}`, exitFailed, "", "bad reply: instances.dp has another type: number"},
+		{200, `{"instances": {}, "loadable_tokens": "many"}`, exitFailed, "", "bad reply: \"many\" is no number of tokens"},
 		{503, `{"error": {"code": "busy", "message": "try\nagain"}}`, exitFailed, "", "refused by the server: try\\nagain (busy)\n"},
 		{404, `page not found`, exitFailed, "", "refused by the server: 404 Not Found\n"},
 		{302, ``, exitFailed, "", "refused by the server: 302 Found\n"},

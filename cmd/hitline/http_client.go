@@ -1,129 +1,51 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
+	"net"
 	"syscall"
-
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/client"
+	routerclient "github.com/hitline/hitline/router/client"
 )
 
-const (
-	// maxHTTPReply bounds a reply over HTTP in bytes: some 300,000 engines.
-	maxHTTPReply = 64 << 20
-	// maxHTTPRefusal bounds that of a refusal.
-	maxHTTPRefusal = 64 << 10
-	// maxHTTPReason is how much of its reason is printed, in characters.
-	maxHTTPReason = 512
-)
+// askingHTTP returns the target of a command that asks router.listen.
+func askingHTTP() target { return target{secure: connectflags.Flags{HTTP: true}} }
 
-// addHTTPFlags defines the flags for a request over HTTP.
-func (t *target) addHTTPFlags(cmd *cobra.Command) {
-	addJSONFlag(cmd, &t.json)
-	cli.TopicFlags(cmd.Flags(), connectionTopic, func(group *pflag.FlagSet) {
-		t.secure.AddHTTPAddress(group)
-		t.addTimeout(group)
-		t.secure.Add(group)
-	})
-	t.setWarn(cmd)
-}
-
-// checkHTTP is check for a request over HTTP.
-func (t *target) checkHTTP() error {
-	if err := t.checkTimeout(); err != nil {
-		return err
-	}
-	return t.useAddress(t.secure.HTTPAddress())
-}
-
-// askHTTP sends a request, a POST if it has a body, which is sent as JSON. It returns the body of the reply. The flags'
-// timeout bounds it.
-func (t *target) askHTTP(ctx context.Context, path string, body any) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.timeout)
-	defer cancel()
-	reply, err := t.sendHTTP(ctx, path, body)
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = cli.WithClass(fmt.Errorf("%s: no answer within %v", t.connect, t.timeout), client.ErrNoAnswer)
-	}
-	return reply, err
-}
-
-func (t *target) sendHTTP(ctx context.Context, path string, body any) ([]byte, error) {
+// askRouter makes a request to router.listen and returns its answer.
+func askRouter[T any](ctx context.Context, t *target, request func(context.Context, *routerclient.Client) (T, error)) (answer T, err error) {
 	connection, err := t.loadConnection()
 	if err != nil {
-		return nil, err
+		return answer, err
 	}
-	method, text := http.MethodGet, []byte(nil)
-	if body != nil {
-		method = http.MethodPost
-		if text, err = json.Marshal(body); err != nil {
-			return nil, fmt.Errorf("cannot encode the request: %w", err)
-		}
-	}
-	request, err := http.NewRequestWithContext(ctx, method, t.connect+path, bytes.NewReader(text))
+	c, err := routerclient.New(t.connect, routerclient.WithTimeout(t.timeout), routerclient.WithToken(connection.Token()),
+		routerclient.WithTLS(connection.TLS))
 	if err != nil {
-		return nil, usagef("%s: %v", t.connect, err)
+		return answer, usagef("%s: %v", t.connect, err)
 	}
-	request.Header.Set("Content-Type", "application/json")
-	if token := connection.Token(); token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
-	}
-	transport := &http.Transport{TLSClientConfig: connection.TLS} // without a proxy: it would see the token
-	defer transport.CloseIdleConnections()
-	// A redirect would take the token elsewhere.
-	c := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	response, err := c.Do(request)
-	if err != nil {
-		if of, ok := errors.AsType[*url.Error](err); ok {
-			err = of.Err // the text of a url.Error has the address, too
-		}
-		if errors.Is(err, http.ErrSchemeMismatch) {
-			err = fmt.Errorf("%s: the server has no TLS, so give http://", t.connect)
-		} else if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-			err = fmt.Errorf("%s: the server does not speak HTTP; give the address of router.listen, with https:// if it has TLS", t.connect)
-		} else {
-			err = connectflags.ConnectError(t.connect, err, "hitline serve with router.listen starts one")
-		}
-		return nil, cli.WithClass(err, client.ErrConnect)
-	}
-	defer response.Body.Close() // it is read to its end, or the connection is closed
-	limit := maxHTTPReply
-	if response.StatusCode != http.StatusOK {
-		limit = maxHTTPRefusal
-	}
-	reply, err := io.ReadAll(io.LimitReader(response.Body, int64(limit)+1))
-	switch {
-	case err != nil:
-		return nil, cli.WithClass(fmt.Errorf("%s: %w", t.connect, err), client.ErrNoAnswer)
-	case len(reply) > limit:
-		return nil, cli.WithClass(fmt.Errorf("%s: bad reply: more than %d bytes", t.connect, limit), client.ErrReply)
-	case response.StatusCode != http.StatusOK:
-		return nil, cli.WithClass(fmt.Errorf("%s: refused by the server: %s", t.connect, httpRefusal(response.Status, reply)), client.ErrRefused)
-	}
-	return reply, nil
+	defer c.Close()
+	answer, err = request(ctx, c)
+	return answer, t.wrapHTTPError(err)
 }
 
-// httpRefusal returns what the reply to a refused request says: its code and message, or the status if it has none.
-func httpRefusal(status string, reply []byte) string {
-	var doc struct {
-		Error struct{ Code, Message string }
+// wrapHTTPError gives an error of a router's client its exit code, and says what to do about it.
+func (t *target) wrapHTTPError(err error) error {
+	_, isNetwork := errors.AsType[*net.OpError](err)
+	_, isUnknown := errors.AsType[x509.UnknownAuthorityError](err)
+	switch {
+	case errors.Is(err, routerclient.ErrNoAnswer) && errors.Is(err, context.DeadlineExceeded):
+		return cli.WithClass(fmt.Errorf("%s: no answer within %v", t.connect, t.timeout), client.ErrNoAnswer)
+	case errors.Is(err, routerclient.ErrNoAnswer):
+		return cli.WithClass(err, client.ErrNoAnswer)
+	case isUnknown, isNetwork && errors.Is(err, routerclient.ErrConnect) && !errors.Is(err, syscall.ECONNRESET):
+		return cli.WithClass(connectflags.ConnectError(t.connect, err, "hitline serve with router.listen starts one"), client.ErrConnect)
+	case errors.Is(err, routerclient.ErrConnect):
+		return cli.WithClass(err, client.ErrConnect)
 	}
-	if err := json.Unmarshal(reply, &doc); err != nil || doc.Error.Code == "" {
-		if bytes.Contains(reply, []byte("HTTP request to an HTTPS server")) { // as net/http answers
-			status += "; it has TLS, so give https://"
-		}
-		return status
-	}
-	return fmt.Sprintf("%.*s (%.64s)", maxHTTPReason, doc.Error.Message, doc.Error.Code)
+	return err
 }

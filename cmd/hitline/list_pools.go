@@ -3,9 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"strings"
-	"text/tabwriter"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -106,15 +104,13 @@ func formatPools(pools []poolLine) string {
 	if len(pools) == 0 {
 		return "the server has no pool yet; an engine that connects describes one, or configure pool"
 	}
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "name\tvllm\tblock size\tbackend\tmodel\tlookups")
+	var table cli.Table
+	table.Row("name", "vllm", "block size", "backend", "model", "lookups")
 	for _, p := range pools {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%q\t%d\n", shownName(p.Name), cli.Printable(p.VLLM), p.HashBlockSize, cli.Printable(p.Backend), p.Model, p.Lookups)
+		table.Row(shownName(p.Name), p.VLLM, p.HashBlockSize, p.Backend, strconv.Quote(p.Model), p.Lookups)
 	}
-	_ = w.Flush() // a Builder never fails
-	return strings.TrimSuffix(b.String(), "\n")
+	return table.String()
 }
 
 // shownName returns the name of a pool as it is printed.
-func shownName(name string) string { return cmp.Or(cli.Printable(name), "-") }
+func shownName(name string) string { return cmp.Or(name, "-") }

@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -134,32 +136,53 @@ func runExplain(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) e
 
 // formatExplanation writes an explanation as a table.
 func formatExplanation(e api.Explanation) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "hit %d tokens", e.HitTokens)
+	text := fmt.Sprintf("hit %d tokens", e.HitTokens)
 	if e.StartTokens > 0 {
-		fmt.Fprintf(&b, ", looked up from %d on", e.StartTokens)
+		text += fmt.Sprintf(", looked up from %d on", e.StartTokens)
 	}
-	b.WriteByte('\n')
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	var table cli.Table
 	hasTails := len(e.Groups) > 0 && e.Groups[0].TailBoundary != nil
 	hasRanks := slices.ContainsFunc(e.Groups, func(g api.GroupExplanation) bool { return g.MissingRank != nil })
 	row := func(group, kind, end, reason, missing, rank, gap, tail any) {
-		fmt.Fprintf(w, "%v\t%v\t%v\t%v\t%v", group, kind, end, reason, missing)
+		cells := []any{group, kind, end, reason, missing}
 		if hasRanks {
-			fmt.Fprintf(w, "\t%v", rank)
+			cells = append(cells, rank)
 		}
-		fmt.Fprintf(w, "\t%v", gap)
+		cells = append(cells, gap)
 		if hasTails {
-			fmt.Fprintf(w, "\t%v", tail)
+			cells = append(cells, tail)
 		}
-		fmt.Fprintln(w)
+		table.Row(cells...)
 	}
 	row("group", "kind", "ends at token", "reason", "first missing block", "missing on", "gap", "tail boundary")
 	for _, g := range e.Groups {
 		row(g.Group, g.Kind, g.EndTokens, g.Reason, orDash(g.FirstMissingBlock), formatMissingRank(g), formatGap(g), orDash(g.TailBoundary))
 	}
-	_ = w.Flush() // a Builder never fails
-	return strings.TrimSuffix(b.String(), "\n")
+	text += "\n" + table.String()
+	if e.Account != nil {
+		text += "\n" + formatAccount(e.Account)
+	}
+	return text
+}
+
+// formatAccount says where the tokens of a prompt would be counted now, and what is remembered of the block that ended the hit.
+func formatAccount(a *api.LostTokens) string {
+	var parts []string
+	for _, place := range slices.Sorted(maps.Keys(a.Tokens)) {
+		parts = append(parts, fmt.Sprintf("%s %d", printable.Text(place), a.Tokens[place]))
+	}
+	text := "tokens by place: " + strings.Join(parts, ", ")
+	if a.Place == "" {
+		return text
+	}
+	text += fmt.Sprintf("\nlost: %s; block %d", printable.Text(a.Place), a.Block)
+	if !a.AskedAt.IsZero() {
+		text += ", last asked for at " + a.AskedAt.Format(time.RFC3339)
+	}
+	if !a.WholeAt.IsZero() {
+		text += ", last whole at " + a.WholeAt.Format(time.RFC3339)
+	}
+	return text
 }
 
 // formatMissingRank returns the first rank that lacks the first missing block, and how many

@@ -50,7 +50,7 @@ Exit codes: 0 done; 1 refused, or a bad answer; 2 wrong usage or configuration;
 	}
 	cli.AddGroup(root, "Serve", newServeCmd(), newInitCmd(), newTokenCmd())
 	cli.AddGroup(root, "Ask", newLookupCmd(), newHoldersCmd())
-	cli.AddGroup(root, "Examine", newPingCmd(), newPoolsCmd(), newStatCmd(), newDoctorCmd())
+	cli.AddGroup(root, "Examine", newPingCmd(), newPoolsCmd(), newRouterCmd(), newStatusCmd(), newStatCmd(), newDoctorCmd())
 	cli.AddGroup(root, "Debug", newStoreCmd(), newEvictCmd(), newResetCmd(), newEventsCmd(), newHashCmd())
 	root.AddCommand(newVersionCmd())
 	cli.AddTopic(root, connectionTopic, "has the flags of connections", connectionHelp, new(target).addConnectionFlags)

@@ -156,3 +156,11 @@ func machineMemory() int64 {
 	}
 	return least
 }
+
+// accountBytes returns limits.max_account as server.Config.AccountBytes.
+func accountBytes(most config.Size) int {
+	if most == 0 {
+		return -1
+	}
+	return int(most)
+}

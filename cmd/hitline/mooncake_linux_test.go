@@ -112,7 +112,7 @@ func testSGLangOverMooncake(t *testing.T, masters string, n *storetest.Node) {
 		hash := hex.EncodeToString(pages[page*32 : page*32+32])
 		n.Put("org-m_"+hash+"__k", "org-m_"+hash+"__swa")
 	}
-	const none = "no engine has the first whole block; GET /services tells whose events are followed\n"
+	const none = "no engine has the first whole block; hitline router lists those that are followed\n"
 	ask := func(s *testServer, tokens int) result {
 		prompt := strings.Join(strings.SplitAfter(ids, "\n")[:tokens], "")
 		return hitline(t, prompt, "holders", "--connect", s.router, "--tokens-file", "-", "--salt", "s", "--loadable")
@@ -153,7 +153,7 @@ func testDescribedPools(t *testing.T, masters string, m *storetest.Master, n *st
 	s := startServe(t, "backend: {"+masters+", renew: always}}\n")
 	assert.Contains(t, strings.Join(s.logLines(), "\n"), `"accept_pools":true`)
 	llama := coordinator.Pool{VLLM: "0.28.0", ModelName: "org/llama", TPSize: 2, Groups: []coordinator.Group{{BlockSize: 16}}}
-	hybrid := coordinator.Pool{VLLM: "0.33.0", ModelName: "org/hybrid", Groups: []coordinator.Group{
+	hybrid := coordinator.Pool{VLLM: coordinator.NewestRelease(), ModelName: "org/hybrid", Groups: []coordinator.Group{
 		{BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 32},
 	}}
 	hashes := hexHashes("two", 8, 32)

@@ -15,13 +15,14 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup/client"
 )
 
 // Several pools in one process: each command asks about the one that it names.
 func TestPools(t *testing.T) {
-	s := startServe(t, "pool: {model_name: a}\npools: {big: {vllm: 0.33.0, model_name: b, tp_size: 2}}\nmetrics: 127.0.0.1:0\n")
+	s := startServe(t, "pool: {model_name: a}\npools: {big: {vllm: 0.29.0, model_name: b, tp_size: 2}}\nmetrics: 127.0.0.1:0\n")
 	hashes := strings.Join(hexHashes("h", 8, 32), "\n")
 	ask := func(line string) result {
 		return hitline(t, hashes, append(strings.Fields(line), "--connect", s.address)...)
@@ -49,13 +50,13 @@ func TestPools(t *testing.T) {
 
 // pools lists the server's own pool and those with names.
 func TestListPools(t *testing.T) {
-	s := startServe(t, "pool: {model_name: a, vllm: 0.32.0}\npools: {big: {vllm: 0.33.0, model_name: b, hash_block_size: 32}}\n")
+	s := startServe(t, "pool: {model_name: a, vllm: 0.32.0}\npools: {big: {vllm: 0.29.0, model_name: b, hash_block_size: 32}}\n")
 	want := `name  vllm    block size  backend  model  lookups
 -     0.32.0  16          memory   "a"    0
-big   0.33.0  32          memory   "b"    0
+big   0.29.0  32          memory   "b"    0
 `
 	assert.Equal(t, result{exitDone, want, ""}, hitline(t, "", "pools", "--connect", s.address))
-	assert.Equal(t, `{"pools":[{"name":"big","vllm":"0.33.0","hash_block_size":32,"backend":"memory","model_name":"b","lookups":0}]}`+"\n",
+	assert.Equal(t, `{"pools":[{"name":"big","vllm":"0.29.0","hash_block_size":32,"backend":"memory","model_name":"b","lookups":0}]}`+"\n",
 		hitline(t, "", "pools", "--connect", s.address, "--pool", "big", "--json").stdout)
 
 	shared := startServe(t, "accept_pools: true\nmax_pools: 2\nbackend: {memory: {max_bytes: 100MiB}}\n")
@@ -211,7 +212,7 @@ func TestStatOfPools(t *testing.T) {
 	s := startServe(t, "pool: {}\naccept_pools: true\nmax_pools: 2\nbackend: {memory: {max_bytes: 100MiB}}\n")
 	hashes := coordinator.NewHashes([]byte(strings.Repeat("a", 32)+strings.Repeat("b", 32)), 32)
 	for name, lookups := range map[string]int{"tiny": 2, "big": 1} {
-		c, err := client.Dial(t.Context(), s.address, client.WithPool(name, coordinator.Pool{VLLM: "0.33.0"}))
+		c, err := client.Dial(t.Context(), s.address, client.WithPool(name, coordinator.Pool{VLLM: "0.29.0"}))
 		require.NoError(t, err)
 		defer c.Close()
 		require.NoError(t, c.Store(t.Context(), coordinator.GroupRank{}, hashes))
@@ -221,16 +222,20 @@ func TestStatOfPools(t *testing.T) {
 			require.EqualValues(t, 32, hit.Tokens)
 		}
 	}
-	got := hitline(t, "", "stat", "--connect", s.address)
+	var got result
+	lookuptest.Eventually(t, "all prompts are counted", func() bool {
+		got = hitline(t, "", "stat", "--connect", s.address)
+		return strings.Contains(got.stdout, "prompts           2\n")
+	})
 	require.Equal(t, exitDone, got.code, got.stderr)
 	assert.Regexp(t, `(?m)^lookups +3$`, got.stdout)
-	assert.Regexp(t, `(?m)^hit_tokens +96$`, got.stdout)
+	assert.Regexp(t, `(?m)^tokens.pool +64$`, got.stdout, "two asks of one prompt are one")
 	assert.Regexp(t, `(?m)^entries +4$`, got.stdout)
 	_, lines, _ := strings.Cut(got.stdout, "\n\n")
-	assert.Equal(t, `pool  vllm    lookups  hit_tokens  miss_tokens  stored  evicted
--     0.24.0  0        0           0            0       0
-big   0.33.0  1        32          0            2       0
-tiny  0.33.0  2        64          0            2       0
+	assert.Equal(t, `pool  vllm    lookups  hit share  stored  evicted
+-     0.24.0  0        -          0       0
+big   0.29.0  1        100.0 %    2       0
+tiny  0.29.0  2        100.0 %    2       0
 `, lines)
 	got = hitline(t, "", "stat", "--connect", s.address, "--pool", "tiny")
 	assert.Regexp(t, `(?m)^lookups +2$`, got.stdout)

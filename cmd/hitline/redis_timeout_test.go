@@ -33,7 +33,7 @@ func startSlowRedis(t *testing.T, pause time.Duration) (addr string, calls *atom
 				return
 			}
 			switch strings.ToLower(strings.TrimSpace(line)) {
-			case "hello":
+			case "hello", "info":
 				_, _ = io.WriteString(conn, "-ERR unknown command\r\n")
 			case "ping":
 				_, _ = io.WriteString(conn, "+PONG\r\n")

@@ -83,9 +83,9 @@ engine-0  48      48   0: 32, 1: 48
 	storetest.Eventually(t, "all events are applied", func() bool { return ask().stdout == want+unsure })
 	assert.Equal(t, result{exitDone, want, ""}, hitline(t, hexKeys(hashes), "holders", "--connect", "http://"+s.router+"/", "--hashes-file", "-", "--model", "llama", "--tenant", "default"))
 	assert.Equal(t, "engine    tokens  GPU  ranks\nengine-0  48      48   0: 32, 1: 48\nunsure: engine-0 (unchecked)\n", ask("--engine", "engine-0").stdout)
-	const none = "no engine has the first whole block; GET /services tells whose events are followed\n"
+	const none = "no engine has the first whole block; hitline router lists those that are followed\n"
 	assert.Equal(t, none+unsure, ask("--salt", "x").stdout)
-	assert.Equal(t, result{exitDone, none + "unsure: nope (unknown)\n", "hitline: the server follows no engine \"nope\"; GET /services lists them\n"}, ask("--engine", "nope"))
+	assert.Equal(t, result{exitDone, none + "unsure: nope (unknown)\n", "hitline: the server follows no engine \"nope\"; hitline router lists them\n"}, ask("--engine", "nope"))
 	assert.Empty(t, ask("--engine", "engine-0", "--salt", "x").stderr)
 	assert.Equal(t, none+unsure, ask("--lora", "x", "--lora-path", "/x").stdout)
 	assert.Equal(t, none+unsure, hitline(t, strings.Repeat("1 ", 16), "holders", "--connect", s.router, "--tokens-file", "-").stdout)
@@ -95,15 +95,27 @@ engine-0  48      48   0: 32, 1: 48
 	require.Equal(t, exitDone, stored.code, stored.stderr)
 	assert.Equal(t, want+"the store can load 64 tokens\n"+unsure, ask("--loadable").stdout)
 	assert.Equal(t, want+"the store can load 48 tokens\n", hitline(t, hexKeys(hashes), "holders", "--connect", s.router, "--hashes-file", "-", "--loadable", "--tokens", "64").stdout)
-	assert.Equal(t, `{"default":{"engine-1":{"longest_matched":96,"GPU":96,"CPU":0,"DISK":0,"DP":{"0":96}},`+
-		`"engine-0":{"longest_matched":48,"GPU":48,"CPU":0,"DISK":0,"DP":{"0":32,"1":48}}},"loadable_tokens":64,"unsure":{"engine-0":["unchecked"],"engine-1":["unchecked"]}}`+"\n", ask("--loadable", "--json").stdout)
+	assert.Equal(t, `{"instances":{"engine-1":{"longest_matched":96,"gpu":96,"cpu":0,"disk":0,"dp":{"0":96}},`+
+		`"engine-0":{"longest_matched":48,"gpu":48,"cpu":0,"disk":0,"dp":{"0":32,"1":48}}},"tenant_id":"default","loadable_tokens":64,`+
+		`"unsure":{"engine-0":["unchecked"],"engine-1":["unchecked"]},"unsure_ranks":{"engine-0":{"0":["unchecked"],"1":["unchecked"]},"engine-1":{"0":["unchecked"]}}}`+"\n", ask("--loadable", "--json").stdout)
+
+	state := hitline(t, "", "router", "--connect", s.router)
+	assert.Regexp(t, `^model  engine    rank  state  last event  blocks  problem
+llama  engine-0  0     live   \d+s ago +2       -
+llama  engine-0  1     live   \d+s ago +3       the batches are of data-parallel rank 0, .*
+llama  engine-1  0     live   \d+s ago +7       -
+model llama: 7 different blocks in 1 of 1024 MiB
+$`, state.stdout)
+	assert.Regexp(t, `^\{"time":"[^"]+","models":\[\{.*"next_sequence":`, hitline(t, "", "router", "--connect", s.router, "--json").stdout)
 
 	api := &metricsServer{metrics: s.router}
 	const asJSON = "Content-Type: application/json"
 	code, reply := api.send(t, "POST", "/query", `{"model": "llama", "block_size": 16, "token_ids": [`+strings.Join(strings.Fields(ids), ",")+`]}`, asJSON)
 	assert.Equal(t, 200, code, reply)
-	assert.JSONEq(t, `{"default": {"engine-0": {"longest_matched": 48, "GPU": 48, "CPU": 0, "DISK": 0, "DP": {"0": 32, "1": 48}},
-		"engine-1": {"longest_matched": 96, "GPU": 96, "CPU": 0, "DISK": 0, "DP": {"0": 96}}}, "unsure": {"engine-0": ["unchecked"], "engine-1": ["unchecked"]}}`, reply)
+	assert.JSONEq(t, `{"instances": {"engine-0": {"longest_matched": 48, "gpu": 48, "cpu": 0, "disk": 0, "dp": {"0": 32, "1": 48}},
+		"engine-1": {"longest_matched": 96, "gpu": 96, "cpu": 0, "disk": 0, "dp": {"0": 96}}}, "tenant_id": "default",
+		"unsure": {"engine-0": ["unchecked"], "engine-1": ["unchecked"]},
+		"unsure_ranks": {"engine-0": {"0": ["unchecked"], "1": ["unchecked"]}, "engine-1": {"0": ["unchecked"]}}}`, reply)
 	code, reply = api.get(t, "GET", "/ready")
 	assert.Equal(t, 200, code, reply)
 	code, _ = api.send(t, "POST", "/query", `{}`, asJSON, "Origin: http://evil.example")
@@ -131,6 +143,7 @@ engine-0  48      48   0: 32, 1: 48
 	const stale = "unsure: engine-0 (stale, unchecked), engine-1 (stale, unchecked)\n"
 	storetest.Eventually(t, "no engine is there", func() bool { return ask().stdout == none+stale })
 	assert.Contains(t, ask("--last-known").stdout, "engine-0  48")
+	assert.Regexp(t, `(?m)^llama  engine-1  0     stale  .* ago +0 +\S.*$`, hitline(t, "", "router", "--connect", s.router).stdout)
 }
 
 // That no engine is known to hash token ids as the server does comes first, with what to set. If every engine hashes
@@ -326,7 +339,7 @@ func TestRouterListener(t *testing.T) {
 	assert.Equal(t, 403, status("/unregister", `{}`, router))
 	assert.Equal(t, 200, status("/predict", `{"model": "m", "instance_id": "i", "seq_hashes": [1]}`, admin))
 	_, body := ask("/query_by_hash", query, router)
-	assert.JSONEq(t, `{"default": {"i": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16, "DP": {"0": 16}}}}`, body)
+	assert.JSONEq(t, `{"instances": {"i": {"longest_matched": 16, "gpu": 0, "cpu": 0, "disk": 0, "dp": {"0": 16}, "media": {"predicted": 16}}}, "tenant_id": "default"}`, body)
 
 	routerFile := filepath.Join(dir, "router")
 	require.NoError(t, os.WriteFile(routerFile, []byte(router+"\n"), 0o600))

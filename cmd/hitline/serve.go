@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/cmd/hitline/internal/status"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/cpushare"
@@ -260,8 +262,10 @@ func (r *running) run(ctx context.Context) error {
 		defer routerSrv.close()
 		readyAttrs = []any{"router", routerSrv.address}
 	}
+	collector := status.NewCollector(srv, r.router, r.logger)
+	defer background(collector.Run)()
 	if r.cfg.Metrics != "" {
-		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(routerSrv.handler), r.logger)
+		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(collector, routerSrv.handler), r.logger)
 		if err != nil {
 			return err
 		}
@@ -287,7 +291,7 @@ func (r *running) run(ctx context.Context) error {
 	reloads := newReloader(r, srv)
 	reloads.router = &r.routerSettings
 	defer reloads.start(r.hangups)()
-	return wait(ctx, startedServer{srv, routerSrv.httpServer}, signals, reloads.drainTimeout, r.logger)
+	return wait(ctx, startedServer{srv, routerSrv.httpServer, collector}, signals, reloads.drainTimeout, r.logger)
 }
 
 // logEmptyIndex says that nothing is found yet, if a pool is over memory: who starts a server for an engine may wonder
@@ -301,6 +305,17 @@ func (r *running) logEmptyIndex() {
 
 // isRouterAlone reports whether only the router is configured.
 func (r *running) isRouterAlone() bool { return r.cfg.Router.IsServed() && !r.cfg.HasPool() }
+
+// background calls f on a goroutine of its own. stop ends its context, and waits for it.
+func background(f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
 
 func startServer(ctx context.Context, srv *server.Server) error {
 	err := srv.Start(ctx)
@@ -319,7 +334,8 @@ func (r *running) newServer() (*server.Server, error) {
 		Listeners:        serverListeners(r.read, len(r.cfg.Listen)),
 		OtherConnections: r.otherConnections(), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
 		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory, CPU: r.cpu,
-		Ready: r.routerReady, Version: buildVersion(), Logger: r.logger,
+		AccountBytes: accountBytes(r.cfg.Limits.MaxAccount),
+		Ready:        r.routerReady, Version: buildVersion(), Logger: r.logger,
 	})
 }
 
@@ -336,9 +352,9 @@ func (r *running) otherConnections() (n int) {
 }
 
 // endpointOptions returns what is served with the metrics. requests, that of the router's HTTP, may be nil.
-func (r *running) endpointOptions(requests *httpapi.Handler) endpointOptions {
+func (r *running) endpointOptions(collector *status.Collector, requests *httpapi.Handler) endpointOptions {
 	options := endpointOptions{
-		pprof: r.cfg.Pprof, cpu: r.cpu, router: r.router,
+		pprof: r.cfg.Pprof, cpu: r.cpu, status: collector,
 		guard: httpguard.Guard{Local: r.cfg.MetricsIsLocal(), Hosts: r.cfg.HTTPHosts},
 	}
 	if r.router != nil {
@@ -379,13 +395,18 @@ type runningServer interface {
 type startedServer struct {
 	*server.Server
 	router *httpServer // nil without router.listen
+	status *status.Collector
 }
 
-// Shutdown shuts the server and the router's HTTP down at the same time, for which ctx is the bound.
+// Shutdown shuts the server and the router's HTTP down at the same time, for which ctx is the bound, and logs what was counted.
 func (s startedServer) Shutdown(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- requesterror.Call(func() error { return s.router.shutdown(ctx) }) }()
-	return errors.Join(s.Server.Shutdown(ctx), <-ended)
+	err := errors.Join(s.Server.Shutdown(ctx), <-ended)
+	if !errors.Is(ctx.Err(), context.Canceled) { // by a second signal
+		s.status.LogEnd()
+	}
+	return err
 }
 
 // wait waits until a signal, the end of ctx, or the end of srv. It shuts srv down within what
@@ -405,6 +426,7 @@ func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drai
 		}
 		return errors.New("the server stopped by itself, for no known reason")
 	}
+	first := time.Now() // before the log line, after which a second signal may be sent
 	timeout := drainTimeout()
 	logger.Info("stopping", "why", why, "drain_timeout", timeout.String())
 
@@ -412,7 +434,7 @@ func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drai
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- requesterror.Call(func() error { return srv.Shutdown(ctx) }) }()
-	err, second := untilSecond(done, signals)
+	err, second := untilSecond(first, done, signals)
 	switch {
 	case second != nil:
 		return second
@@ -431,10 +453,9 @@ var errSecondSignal = errors.New("stopped at once")
 // and to its group, and so does a program that forwards what the terminal has sent to both.
 const signalGrace = time.Second
 
-// untilSecond waits after a first signal for the result of what it stops. It returns an errSecondSignal if a signal
-// comes signalGrace after the begin or later.
-func untilSecond(done <-chan error, signals <-chan os.Signal) (result, second error) {
-	first := time.Now()
+// untilSecond waits after a signal that came at first for the result of what it stops. It returns an errSecondSignal if
+// a signal comes signalGrace after that one or later.
+func untilSecond(first time.Time, done <-chan error, signals <-chan os.Signal) (result, second error) {
 	for {
 		select {
 		case result = <-done:
@@ -458,9 +479,10 @@ func untilSignal(ctx context.Context, load func(context.Context) error, signals 
 	case err := <-loaded:
 		return false, err
 	case s := <-signals:
+		first := time.Now()
 		logger.Info("stopping", "why", s.String())
 		cancel()
-		if _, second := untilSecond(loaded, signals); second != nil {
+		if _, second := untilSecond(first, loaded, signals); second != nil {
 			return true, second
 		}
 		logger.Info("stopped")

@@ -279,6 +279,22 @@ func awaitLog(t *testing.T, log *bufio.Scanner, message string) {
 	t.Fatalf("the server ended without logging %q", message)
 }
 
+// The last line but one has what was counted since the start, also without metrics. A prompt that is asked about until the end
+// is among it.
+func TestLogEnd(t *testing.T) {
+	cmd, log, address := startReady(t)
+	hashes := strings.Repeat("ab", 32) + "\n"
+	require.Equal(t, exitDone, hitline(t, hashes, "store", "--hashes-file", "-", "--connect", address).code)
+	require.Equal(t, "16\n", hitline(t, hashes, "lookup", "--tokens", "32", "--hashes-file", "-", "--connect", address).stdout)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	line := awaitLine(t, log, "summary since the start")
+	for _, want := range []string{`"lookups":1,"prompts":1,"hit_share":1,"no_answer_share":0,"p50":"`, `"pools":1`} {
+		assert.Contains(t, line, want)
+	}
+	awaitLog(t, log, "stopped")
+	require.NoError(t, cmd.Wait())
+}
+
 func TestSignalDrains(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -46,7 +44,7 @@ With --json: one JSON object, with the counters of one pool alone.`,
 		var pools []servedPool
 		if t.pool == "" && len(stat.PoolNames) > 0 {
 			if pools, err = t.askPools(cmd.Context(), poolNames(stat)); err != nil {
-				t.warn(fmt.Sprintf("the counters of the pools are left out: %s", cli.Text(err)))
+				t.warn(fmt.Sprintf("the counters of the pools are left out: %v", err))
 			}
 		}
 		text, err := formatStat(stat, pools)
@@ -65,18 +63,18 @@ func (t *target) askStat(ctx context.Context) (api.Stat, error) {
 
 // Counters that only a memory index has, and that only a store has.
 var (
-	memoryCounters = []string{"entries", "max_entries", "bytes", "max_bytes", "refused"}
+	memoryCounters = []string{"entries", "max_entries", "bytes", "max_bytes", "stores_refused"}
 	storeCounters  = []string{
-		"backend_errors", "backend_timeouts", "backend_rejected", "backend_rounds", "backend_keys", "remembered_lookups", "renewed_keys",
+		"backend_errors", "backend_timeouts", "backend_rejected", "backend_rounds", "backend_keys", "remembered_lookups", "renewed_keys", "renewals_dropped",
 	}
 )
 
 // poolCounters returns the counters of a pool.
 func poolCounters(s *api.Stat) []*int64 {
 	return []*int64{
-		&s.Entries, &s.MaxEntries, &s.Bytes, &s.MaxBytes, &s.Refused,
-		&s.BackendErrors, &s.BackendTimeouts, &s.BackendRejected, &s.BackendRounds, &s.BackendKeys, &s.RememberedLookups, &s.RenewedKeys,
-		&s.Lookups, &s.HitTokens, &s.MissTokens, &s.StartLookups, &s.StartKeys, &s.Stored, &s.Evicted,
+		&s.Entries, &s.MaxEntries, &s.Bytes, &s.MaxBytes, &s.StoresRefused,
+		&s.BackendErrors, &s.BackendTimeouts, &s.BackendRejected, &s.BackendRounds, &s.BackendKeys, &s.RememberedLookups, &s.RenewedKeys, &s.RenewalsDropped,
+		&s.Lookups, &s.Stored, &s.Evicted,
 	}
 }
 
@@ -89,8 +87,8 @@ func formatStat(stat api.Stat, pools []servedPool) (string, error) {
 	if len(pools) == 0 {
 		return formatTable(stat, hidden)
 	}
-	stat.PoolNames = nil // they are in the lines
-	hidden = append(slices.Clone(hidden), "vllm")
+	stat.PoolNames = nil                                                                      // they are in the lines
+	hidden = append(slices.Clone(hidden), "vllm", "retention_s", "remembered_share", "curve") // of single pools
 	sums := poolCounters(&stat)
 	for _, sum := range sums {
 		*sum = 0
@@ -100,25 +98,55 @@ func formatStat(stat api.Stat, pools []servedPool) (string, error) {
 			*sums[i] += *n
 		}
 	}
+	stat.PoolTokens = sumTokens(pools)
 	table, err := formatTable(stat, hidden)
 	return table + "\n\n" + formatPoolCounters(pools), err
 }
 
+// sumTokens returns where the tokens of all pools went, nil if the server keeps no account.
+func sumTokens(pools []servedPool) (sum *api.PoolTokens) {
+	for _, p := range pools {
+		of := p.stat.PoolTokens
+		if of == nil {
+			continue
+		}
+		if sum == nil {
+			sum = &api.PoolTokens{Tokens: map[string]int64{}}
+		}
+		for place, n := range of.Tokens {
+			sum.Tokens[place] += n
+		}
+		sum.Prompts += of.Prompts
+		sum.Open += of.Open
+		sum.NotCounted += of.NotCounted
+		sum.Keys += of.Keys
+	}
+	return sum
+}
+
+// formatHitShare returns the hit share of a pool.
+func formatHitShare(t *api.PoolTokens) string {
+	if t != nil {
+		if share, ok := api.HitShare(t.Tokens); ok {
+			return fmt.Sprintf("%.1f %%", 100*share)
+		}
+	}
+	return "-"
+}
+
 // formatPoolCounters writes a line for each pool.
 func formatPoolCounters(pools []servedPool) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "pool\tvllm\tlookups\thit_tokens\tmiss_tokens\tstored\tevicted")
+	var table cli.Table
+	table.Row("pool", "vllm", "lookups", "hit share", "stored", "evicted")
 	for _, p := range pools {
 		s := p.stat
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", shownName(p.name), cli.Printable(s.VLLM), s.Lookups, s.HitTokens, s.MissTokens, s.Stored, s.Evicted)
+		table.Row(shownName(p.name), s.VLLM, s.Lookups, formatHitShare(s.PoolTokens), s.Stored, s.Evicted)
 	}
-	_ = w.Flush() // a Builder never fails
-	return strings.TrimSuffix(b.String(), "\n")
+	return table.String()
 }
 
 // formatTable writes an object as a table: a line for each value, sorted, with the keys that lead to it joined by dots.
-// Neither can control a terminal. Lines whose key is hidden are left out.
+// Lines whose key is hidden are left out.
 func formatTable(of any, hidden []string) (string, error) {
 	object, err := json.Marshal(of)
 	if err != nil {
@@ -135,29 +163,25 @@ func formatTable(of any, hidden []string) (string, error) {
 	for _, key := range hidden {
 		delete(flat, key)
 	}
-	var out strings.Builder
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	var table cli.Table
 	for _, key := range slices.Sorted(maps.Keys(flat)) {
-		fmt.Fprintf(w, "%s\t%s\n", key, flat[key])
+		table.Row(key, flat[key])
 	}
-	if err := w.Flush(); err != nil {
-		return "", err
-	}
-	return strings.TrimSuffix(out.String(), "\n"), nil
+	return table.String(), nil
 }
 
 // flatten adds the values of fields to flat. Their keys begin with prefix.
 func flatten(flat map[string]string, prefix string, fields map[string]any) {
 	for key, value := range fields {
-		key = prefix + cli.Printable(key)
+		key = prefix + key
 		switch v := value.(type) {
 		case map[string]any:
 			flatten(flat, key+".", v)
 		case string:
-			flat[key] = cli.Printable(v)
+			flat[key] = v
 		default:
 			text, _ := json.Marshal(v) // v was decoded from JSON
-			flat[key] = cli.Printable(string(text))
+			flat[key] = string(text)
 		}
 	}
 }

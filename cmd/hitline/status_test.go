@@ -14,14 +14,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/cmd/hitline/internal/status"
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/router"
-	"github.com/hitline/hitline/router/events"
-	"github.com/hitline/hitline/router/fleet"
 )
 
 // send returns the status and the body of a request with headers, each as "Name: value".
@@ -48,7 +46,7 @@ func (o *metricsServer) send(t *testing.T, method, path, body string, headers ..
 // /status is ready as /readyz, and has the pools.
 func TestStatus(t *testing.T) {
 	o := startWithMetrics(t, "pools: {a: {model_name: m}}\n")
-	read := func() (st status) {
+	read := func() (st status.Status) {
 		code, text := o.send(t, "GET", "/status", "")
 		require.Equal(t, 200, code)
 		require.NoError(t, json.Unmarshal([]byte(text), &st))
@@ -59,7 +57,7 @@ func TestStatus(t *testing.T) {
 	require.Len(t, st.Pools, 1)
 	assert.Equal(t, []any{"a", "m", 16, false}, []any{st.Pools[0].Name, st.Pools[0].Model, st.Pools[0].HashBlockSize, st.Pools[0].Described})
 	assert.Nil(t, st.Router)
-	for _, path := range []string{"/", "/status/", "/explain", "/favicon.ico", "/debug/pprof/", "/debug/pprof/heap"} {
+	for _, path := range []string{"/none", "/status/", "/explain", "/favicon.ico", "/debug/pprof/", "/debug/pprof/heap"} {
 		code, text := o.send(t, "GET", path, "")
 		assert.Equal(t, 404, code, path)
 		assert.Equal(t, strings.HasPrefix(path, "/debug"), strings.Contains(text, "pprof is false"), path)
@@ -79,25 +77,6 @@ func TestStatusBusy(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 }
 
-// /status has figures of each model, and the first sources: stale ones and those whose hashes differ, then by name.
-func TestStatusRouter(t *testing.T) {
-	models := []router.ModelStatus{{
-		ModelKey: router.ModelKey{Name: "m", Tenant: "t"}, Configured: true, BlockSize: 16, Holders: []fleet.HolderStatus{{Stale: true}, {}},
-	}}
-	var sources []router.SourceStatus
-	for i := range maxListed + 1 {
-		sources = append(sources, router.SourceStatus{Status: events.Status{Name: string(rune('a' + i)), Stale: i == 7}})
-	}
-	sources[8].Hashes = router.HashesDiffer
-	s := newStatusRouter(models, sources)
-	text, err := json.Marshal(s.Models)
-	require.NoError(t, err)
-	assert.Contains(t, string(text), `"holders":2,"stale_holders":1`)
-	assert.Equal(t, maxListed+1, s.TotalSources)
-	assert.Len(t, s.Sources, maxListed)
-	assert.Equal(t, []string{"h", "i", "a"}, []string{s.Sources[0].Name, s.Sources[1].Name, s.Sources[2].Name})
-}
-
 // Profiles are served if the configuration says so, and on loopback to this machine alone.
 func TestProfiles(t *testing.T) {
 	o := startWithMetrics(t, "pprof: true\n")
@@ -111,7 +90,7 @@ func TestProfiles(t *testing.T) {
 		code, _ = o.send(t, "GET", "/debug/pprof/"+path, "")
 		assert.Equal(t, want, code, path)
 	}
-	code, _ = o.send(t, "GET", "/", "")
+	code, _ = o.send(t, "GET", "/none", "")
 	assert.Equal(t, 404, code)
 }
 
@@ -131,7 +110,7 @@ func TestEndpointOptions(t *testing.T) {
 		{endpointOptions{pprof: true}, 200},
 	} {
 		before := runtime.NumGoroutine()
-		test.options.cpu = cpushare.New(1)
+		test.options.cpu, test.options.status = cpushare.New(1), status.NewCollector(srv, nil, slog.New(slog.DiscardHandler))
 		e, err := openEndpoints("127.0.0.1:0", srv, test.options, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		o := &metricsServer{metrics: e.address}
@@ -155,7 +134,7 @@ func TestOtherSites(t *testing.T) {
 		paths  []string
 		linked int // what a link on another site leads to
 	}{
-		{o, []string{"/metrics", "/healthz", "/readyz"}, 200},
+		{o, []string{"/", "/metrics", "/healthz", "/readyz"}, 200},
 		{o, []string{"/status", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"}, 403},
 		{router, []string{"/health", "/ready", "/openapi.yaml"}, 200},
 		{router, []string{"/services", "/dump"}, 403},

@@ -127,7 +127,7 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 		forPool: func(pool coordinator.Pool) (backend.Backend, error) {
 			rules, err := coordinator.New(pool)
 			if err != nil {
-				return nil, fmt.Errorf("lookup: pool: %w", err)
+				return nil, fmt.Errorf("pool: %w", err)
 			}
 			prefix, err := redisPrefix(rules)
 			if err != nil {

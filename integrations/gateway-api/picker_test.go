@@ -34,6 +34,9 @@ import (
 	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/scorer/kvcacheutilization"
 	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/scorer/queuedepth"
 	epp "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/scheduling"
+
+	"github.com/hitline/hitline/internal/fakeserver"
+	"github.com/hitline/hitline/router/client"
 )
 
 // registerPlugins registers what the runner registers, as far as the loader needs it for epp.yaml.
@@ -93,7 +96,7 @@ func loadPicker(t *testing.T, replace ...string) (*picker, error) {
 	if p.tokenizer, err = plugin.PluginByType[*tokenizer](handle, TokenizerType); err != nil {
 		return nil, err
 	}
-	p.scorer.client.timeout, p.tokenizer.client.timeout = patience, patience
+	p.scorer.timeout, p.tokenizer.client.timeout = patience, patience
 	return p, nil
 }
 
@@ -189,21 +192,44 @@ func TestPromptGoesWhereMostOfItIs(t *testing.T) {
 	}
 }
 
-// An engine is stale if one of its ranks is. The prefixes of the others still count.
+// An engine is stale if one of its ranks is. The prefixes of the others still count, and of a rank its own reasons alone.
 func TestOtherRanksOfAStaleEngine(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"default": {"engine-0": {"longest_matched": 32, "DP": {"1": 32}}}, "loadable_tokens": 48,
-			"unsure": {"engine-0": ["stale"], "engine-1": ["stale"]}}`))
+		_, _ = w.Write([]byte(`{"instances": {"engine-0": {"longest_matched": 32, "dp": {"1": 32}}}, "loadable_tokens": 48,
+			"unsure": {"engine-0": ["stale"], "engine-1": ["stale"]},
+			"unsure_ranks": {"engine-0": {"0": ["stale"]}, "engine-1": {"0": ["stale"]}}}`))
 	}))
 	defer server.Close()
-	p, err := loadPicker(t, "http://hitline:8557", server.URL)
-	if err != nil {
-		t.Fatal(err)
+	for ranks, want := range map[[2]string][]float64{
+		{"", ""}:                   {40. / 64, 0, 24. / 64},
+		{", rank: 0", ", rank: 0"}: {0, 0, 24. / 64},
+		{", rank: 1", ", rank: 1"}: {40. / 64, 24. / 64, 24. / 64},
+	} {
+		p, err := loadPicker(t, "http://hitline:8557", server.URL, "{engine: engine-0}", "{engine: engine-0"+ranks[0]+"}",
+			"{engine: engine-1}", "{engine: engine-1"+ranks[1]+"}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.scorer.parameters.StoreWeight = 0.5
+		if got := p.scores(t, tokenized("llama", tokenIDs(64))); !slices.Equal(got, want) {
+			t.Errorf("of the ranks %q the scores are %v, want %v", ranks, got, want)
+		}
 	}
-	p.scorer.parameters.StoreWeight = 0.5
-	if got, want := p.scores(t, tokenized("llama", tokenIDs(64))), []float64{40. / 64, 0, 24. / 64}; !slices.Equal(got, want) {
-		t.Errorf("the scores are %v, want %v", got, want)
-	}
+}
+
+// What a later hitline adds to its answers changes no score.
+func TestGrownAnswers(t *testing.T) {
+	fakeserver.EachGrowth(t, func(t *testing.T, s *fakeserver.Server) string {
+		p, err := loadPicker(t, "http://hitline:8557", s.Router)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scores := p.scores(t, tokenized("llama", tokenIDs(64)))
+		if want := []float64{40. / 64, 32. / 64, 24. / 64}; !slices.Equal(scores, want) {
+			t.Errorf("the scores are %v, want %v", scores, want)
+		}
+		return fmt.Sprint(scores)
+	})
 }
 
 // Hashes depend on the adapter and the salt of a request, so hitline is asked with them.
@@ -313,11 +339,11 @@ func TestNoScores(t *testing.T) {
 		reply   string
 		timeout time.Duration
 	}{
-		"late": {"", scorerTimeout}, "no JSON": {"x", patience}, "another form": {`{"default": 3, "tokens": 3}`, patience},
-		"too long": {`{"default": {}}` + strings.Repeat(" ", maxReply), patience},
+		"late": {"", scorerTimeout}, "no JSON": {"x", patience}, "another form": {`{"instances": 3, "tokens": 3}`, patience},
+		"too long": {`{"instances": {}}` + strings.Repeat(" ", 2*maxReply), patience},
 	} {
 		reply.Store(c.reply)
-		p.scorer.client.timeout, p.tokenizer.client.timeout = c.timeout, c.timeout
+		p.scorer.timeout, p.tokenizer.client.timeout = c.timeout, c.timeout
 		if got := p.scores(t, tokenized("llama", tokenIDs(16))); got != nil {
 			t.Errorf("%s: the scores are %v, want none", name, got)
 		}
@@ -358,8 +384,8 @@ func TestRanksAndBounds(t *testing.T) {
 		}
 		body = nil
 		_ = json.NewDecoder(r.Body).Decode(&body)
-		_, _ = w.Write([]byte(`{"default": {"engine-0": {"longest_matched": 32, "DP": {"0": 16, "1": 32}},
-			"engine-1": {"longest_matched": 1000}, "default/vllm-2-rank-0": {"longest_matched": -5}}, "loadable_tokens": 20, "loadable_unknown": "why"}`))
+		_, _ = w.Write([]byte(`{"instances": {"engine-0": {"longest_matched": 32, "dp": {"0": 16, "1": 32}},
+			"engine-1": {"longest_matched": 1000}, "default/vllm-2-rank-0": {"longest_matched": 0}}, "loadable_tokens": 20, "loadable_unknown": "why"}`))
 	}))
 	defer stub.Close()
 	token := t.TempDir() + "/token"
@@ -376,7 +402,7 @@ func TestRanksAndBounds(t *testing.T) {
 		t.Errorf("the scores are %v, want %v", got, want)
 	}
 	asked := slices.Sorted(maps.Keys(body))
-	if want := []string{"loadable", "model", "num_tokens", "tenant_id", "token_ids"}; !slices.Equal(asked, want) {
+	if want := []string{"loadable", "model", "tenant_id", "token_ids"}; !slices.Equal(asked, want) {
 		t.Errorf("hitline was asked with %v, want %v", asked, want)
 	}
 	if p.scores(t, tokenized("llama", nil)) != nil || p.scores(t, &scheduling.LLMRequest{}) != nil {
@@ -390,10 +416,11 @@ func TestBadConfiguration(t *testing.T) {
 		{"storeWeight: 0.5", "storeWeigth: 0.5", "storeWeigth"},
 		{"storeWeight: 0.5", "storeWeight: 1.5", "must be 0 to 1"},
 		{"storeWeight: 0.5", "timeout: 2s", "must be 1ms to 1s"},
-		{"http://hitline:8557", "hitline:8557", "must be as http://HOST:PORT"},
+		{"http://hitline:8557", "hitline:8557", "url: the address must be http://host:port"},
 		{"http://vllm:8000/tokenize", "http://vllm:8000/tokenize\n      timeout: 101ms", "must be 1ms to 100ms"},
 		{"storeWeight: 0.5", `timeout: "5"`, `timeout is "5"`},
-		{"http://hitline:8557", "http://me:secret@hitline:8557", "url must be as http://HOST:PORT"},
+		{"http://hitline:8557", "http://me:secret@hitline:8557", "url: the address must be http://host:port"},
+		{"http://vllm:8000/tokenize", "vllm:8000", "url must be as http://HOST:PORT"},
 		{`"10.0.0.10:8000"`, "vllm:8000", "must be ADDRESS:PORT"},
 		{"{engine: engine-1}", "{engine: engine-1, rank: -1}", "has rank -1"},
 		{"{engine: engine-1}", "{rank: 1}", "has no engine"},
@@ -410,9 +437,9 @@ func TestEndpointsOfIPv6(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := p.scorer.parameters.source(&datalayer.EndpointMetadata{Address: "fd00::1", Port: "8000"})
-	if got.Engine != "engine-0" {
-		t.Errorf("the endpoint is called %q, want engine-0", got.Engine)
+	engine, rank := p.scorer.parameters.source(&datalayer.EndpointMetadata{Address: "fd00::1", Port: "8000"})
+	if engine != "engine-0" || rank != client.AllRanks {
+		t.Errorf("the endpoint is rank %d of %q, want all of engine-0", rank, engine)
 	}
 }
 

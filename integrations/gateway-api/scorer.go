@@ -3,18 +3,16 @@ package gatewayapi
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/datalayer"
 	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/plugin"
 	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/scheduling"
+
+	"github.com/hitline/hitline/router/client"
 )
 
 const (
@@ -49,7 +47,8 @@ type source struct {
 type scorer struct {
 	name       plugin.TypedName
 	parameters scorerParameters
-	client     *client
+	client     *client.Client
+	timeout    time.Duration
 	failures   failures
 }
 
@@ -67,12 +66,14 @@ func newScorer(name string, parameters json.RawMessage, _ plugin.Handle) (plugin
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	timeout, err := parseTimeout(p.Timeout, scorerTimeout, maxScorerTimeout)
-	if err != nil {
+	var err error
+	if s.timeout, err = parseTimeout(p.Timeout, scorerTimeout, maxScorerTimeout); err != nil {
 		return nil, err
 	}
-	s.client, err = newClient(strings.TrimSuffix(p.URL, "/")+"/query", p.TokenFile, timeout)
-	return s, err
+	if s.client, err = client.New(p.URL, client.WithTokenFile(p.TokenFile)); err != nil {
+		return nil, fmt.Errorf("url: %w", err)
+	}
+	return s, nil
 }
 
 // check returns an error for what cannot be. It writes the addresses of endpoints as the picker does.
@@ -123,114 +124,44 @@ func (s *scorer) Score(ctx context.Context, _ *scheduling.CycleState, request *s
 	}
 	scores := make(map[scheduling.Endpoint]float64, len(endpoints))
 	for _, endpoint := range endpoints {
-		held, isStale := answer.held(s.parameters.source(endpoint.GetMetadata()))
+		held, isStale := answer.Prefix(s.parameters.source(endpoint.GetMetadata()))
 		if isStale && held == 0 && !s.parameters.LastKnown {
 			scores[endpoint] = 0
 			continue
 		}
-		saved := float64(held) + s.parameters.StoreWeight*float64(max(answer.loadable-held, 0))
+		saved := float64(held) + s.parameters.StoreWeight*float64(max(answer.LoadableTokens-held, 0))
 		scores[endpoint] = min(saved/float64(len(request.TokenizedPrompt.TokenIDs)), 1)
 	}
 	return scores
 }
 
 // source returns what hitline calls an endpoint.
-func (p *scorerParameters) source(endpoint *datalayer.EndpointMetadata) source {
-	if source, ok := p.Endpoints[net.JoinHostPort(endpoint.Address, endpoint.Port)]; ok {
-		return source
+func (p *scorerParameters) source(endpoint *datalayer.EndpointMetadata) (engine string, rank int) {
+	source, ok := p.Endpoints[net.JoinHostPort(endpoint.Address, endpoint.Port)]
+	switch {
+	case !ok:
+		return endpoint.NamespacedName.String(), client.AllRanks
+	case source.Rank == nil:
+		return source.Engine, client.AllRanks
 	}
-	return source{Engine: endpoint.NamespacedName.String()}
-}
-
-// query is the body of /query.
-type query struct {
-	Model     string   `json:"model,omitempty"`
-	Tenant    string   `json:"tenant_id,omitempty"`
-	TokenIDs  []uint32 `json:"token_ids"`
-	Adapter   string   `json:"lora_name,omitempty"`
-	Path      string   `json:"lora_path,omitempty"`
-	Salt      string   `json:"cache_salt,omitempty"`
-	Loadable  bool     `json:"loadable,omitempty"`
-	NumTokens int      `json:"num_tokens,omitempty"`
-	LastKnown bool     `json:"last_known,omitempty"`
+	return source.Engine, *source.Rank
 }
 
 // ask asks hitline about the prompt of a request. Tokens tell images not apart, so a prompt with one counts up to it.
-func (s *scorer) ask(ctx context.Context, request *scheduling.LLMRequest) (*answer, error) {
+func (s *scorer) ask(ctx context.Context, request *scheduling.LLMRequest) (*client.Answer, error) {
 	p := &s.parameters
-	q := query{
-		Model: p.Model, Tenant: p.Tenant, TokenIDs: request.TokenizedPrompt.TokenIDs, LastKnown: p.LastKnown,
+	q := client.Query{LastKnown: p.LastKnown, Loadable: p.StoreWeight > 0}
+	q.Model, q.Tenant = p.Model, p.Tenant
+	for _, id := range request.TokenizedPrompt.TokenIDs {
+		q.Tokens = append(q.Tokens, int64(id))
 	}
 	if path, ok := p.Adapters[request.TargetModel]; ok {
-		q.Adapter, q.Path = request.TargetModel, path
+		q.LoRAName, q.LoRAPath = request.TargetModel, path
 	}
 	if request.Body != nil {
-		q.Salt = request.Body.CacheSalt()
+		q.CacheSalt = request.Body.CacheSalt()
 	}
-	if p.StoreWeight > 0 {
-		q.Loadable, q.NumTokens = true, len(q.TokenIDs)
-	}
-	body, err := json.Marshal(q)
-	if err != nil {
-		return nil, err
-	}
-	reply, err := s.client.post(ctx, body)
-	if err != nil {
-		return nil, err
-	}
-	return decodeAnswer(reply)
-}
-
-// answer is what hitline says of a prompt.
-type answer struct {
-	engines  map[string]holding
-	loadable int // leading tokens that the store can load; 0 if it was not asked
-	unsure   map[string][]string
-}
-
-// holding is how many leading tokens an engine has, and each of its ranks.
-type holding struct {
-	Tokens int            `json:"longest_matched"`
-	Ranks  map[string]int `json:"DP"`
-}
-
-// decodeAnswer reads an answer of /query: the tenant's engines are under its name, besides other fields.
-func decodeAnswer(reply []byte) (*answer, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(reply, &fields); err != nil {
-		return nil, fmt.Errorf("hitline's answer: %w", err)
-	}
-	a, tenants := &answer{}, 0
-	var errs []error
-	for name, value := range fields {
-		var into any = &a.engines
-		switch name {
-		case "loadable_tokens":
-			into = &a.loadable
-		case "loadable_unknown": // the store counts for nothing
-			continue
-		case "unsure":
-			into = &a.unsure
-		default:
-			tenants++
-		}
-		if err := json.Unmarshal(value, into); err != nil {
-			errs = append(errs, fmt.Errorf("hitline's answer: %s: %w", name, err))
-		}
-	}
-	if tenants != 1 {
-		errs = append(errs, fmt.Errorf("hitline's answer has %d tenants, want 1", tenants))
-	}
-	return a, errors.Join(errs...)
-}
-
-// held returns how many leading tokens a source has, and whether events of one of its engine's ranks may be missing. What
-// it has then is of other ranks, or predicted, but for LastKnown.
-func (a *answer) held(s source) (tokens int, isStale bool) {
-	held := a.engines[s.Engine]
-	tokens = held.Tokens
-	if s.Rank != nil {
-		tokens = held.Ranks[strconv.Itoa(*s.Rank)]
-	}
-	return max(tokens, 0), slices.Contains(a.unsure[s.Engine], "stale")
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.client.Query(ctx, &q)
 }

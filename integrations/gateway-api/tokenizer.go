@@ -31,7 +31,7 @@ type tokenizerParameters struct {
 // tokenizer asks an engine for the token ids of prompts, and keeps them. Safe for concurrent use.
 type tokenizer struct {
 	name     plugin.TypedName
-	client   *client
+	client   *engineClient
 	cache    tokenCache
 	failures failures
 }
@@ -47,7 +47,7 @@ func newTokenizer(name string, parameters json.RawMessage, _ plugin.Handle) (plu
 	if err != nil {
 		return nil, err
 	}
-	client, err := newClient(p.URL, p.TokenFile, timeout)
+	client, err := newEngineClient(p.URL, p.TokenFile, timeout)
 	if err != nil {
 		return nil, err
 	}

@@ -9,29 +9,41 @@ const SmallBytes = 64 << 10
 // Admission bounds the bytes of requests. A quarter of them is for small ones alone: large ones cannot keep them out. Who
 // has some may take only as many more as are left then: at most half of what others leave. Safe for concurrent use.
 type Admission struct {
-	max, maxLarge int64
-	all, large    atomic.Int64
+	max, maxLarge, share int64
+	all, large           atomic.Int64
 }
 
-// New returns an Admission of at most maxBytes.
-func New(maxBytes int64) *Admission {
-	return &Admission{max: maxBytes, maxLarge: maxBytes - maxBytes/4}
+// New returns an Admission of at most maxBytes. Besides, each Holder has share bytes of its own.
+func New(maxBytes, share int64) *Admission {
+	return &Admission{max: maxBytes, maxLarge: maxBytes - maxBytes/4, share: share}
 }
 
-// MaxLarge returns the bound of large requests in bytes.
-func (a *Admission) MaxLarge() int64 { return a.maxLarge }
+// MaxRequest returns how many bytes one sender gets at most: half of what large requests have, as none takes more than it
+// leaves.
+func (a *Admission) MaxRequest() int64 { return a.maxLarge / 2 }
 
 // Held returns the bytes that are admitted.
 func (a *Admission) Held() int64 { return a.all.Load() }
 
+// Scarce returns how many bytes are to be freed for an eighth to be left, 0 or less if none.
+func (a *Admission) Scarce() int64 { return a.Held() - a.max/8*7 }
+
 // Admit adds n bytes of a request. held is what its sender has already: if it is 0, they need only fit. It returns false and
 // adds nothing if that is too much.
 func (a *Admission) Admit(n int64, small bool, held int64) bool {
+	if held == 0 {
+		return a.add(n, small, 0)
+	}
+	return a.add(n, small, held+n)
+}
+
+// add adds n bytes, unless fewer than some are left then.
+func (a *Admission) add(n int64, small bool, some int64) bool {
 	left := a.max - a.all.Add(n)
 	if !small {
 		left = min(left, a.maxLarge-a.large.Add(n))
 	}
-	if left >= 0 && (held == 0 || held+n <= left) {
+	if left >= some {
 		return true
 	}
 	a.Free(n, small)
@@ -44,4 +56,59 @@ func (a *Admission) Free(n int64, small bool) {
 	if !small {
 		a.large.Add(-n)
 	}
+}
+
+// Holder is what one sender holds. Its zero value holds nothing. One goroutine at a time changes it.
+type Holder struct {
+	bytes atomic.Int64 // all
+	kept  int64        // of these
+}
+
+// Bytes returns how many bytes it holds. Any goroutine may call it.
+func (h *Holder) Bytes() int64 { return h.bytes.Load() }
+
+// Set makes a holder hold n bytes, of which some are kept: they have arrived and are not read. It has its own share. Beyond
+// that what is kept counts as small, and the rest as large, and it may have no more than is left then: so who wants less is
+// admitted longer. If it waits for requests of its own, it may keep as much as is left, and hold no more than before in any
+// case. Set returns false and changes nothing if that is too much.
+func (a *Admission) Set(h *Holder, n, kept int64, waits bool) bool {
+	hadSmall, hadLarge := a.parts(h.Bytes(), h.kept)
+	small, large := a.parts(n, kept)
+	if n > h.Bytes() || !waits {
+		if large > hadLarge && !a.add(large-hadLarge, false, large) {
+			return false
+		}
+		some := small
+		if !waits {
+			some += large
+		}
+		if small > hadSmall && !a.add(small-hadSmall, true, some) {
+			a.Free(max(large-hadLarge, 0), false)
+			return false
+		}
+		small, large = min(small, hadSmall), min(large, hadLarge)
+	}
+	a.Free(hadSmall-small, true)
+	a.Free(hadLarge-large, false)
+	h.bytes.Store(n)
+	h.kept = kept
+	return true
+}
+
+// Fits reports whether Set may make a holder hold n bytes of which none are kept.
+func (a *Admission) Fits(h *Holder, n int64) bool {
+	_, had := a.parts(h.Bytes(), h.kept)
+	_, large := a.parts(n, 0)
+	left := min(a.max-a.all.Load(), a.maxLarge-a.large.Load()) - (large - had)
+	return large <= had || large <= left
+}
+
+// Admitted returns how many bytes of a holder are not of its own share.
+func (a *Admission) Admitted(h *Holder) int64 { return max(h.Bytes()-a.share, 0) }
+
+// parts returns how many of n bytes are small and large beyond the share, which is first of the large ones.
+func (a *Admission) parts(n, kept int64) (small, large int64) {
+	beyond := max(n-a.share, 0)
+	large = max(n-kept-a.share, 0)
+	return beyond - large, large
 }

@@ -8,12 +8,14 @@ import (
 
 // Large requests take what they may: small ones have the rest.
 func TestSizes(t *testing.T) {
-	a := New(1000)
-	require.EqualValues(t, 750, a.MaxLarge())
+	a := New(1000, 0)
+	require.EqualValues(t, 375, a.MaxRequest())
 	require.True(t, a.Admit(400, false, 0))
 	require.True(t, a.Admit(350, false, 0), "three quarters")
 	require.False(t, a.Admit(1, false, 0))
+	require.EqualValues(t, -125, a.Scarce())
 	require.True(t, a.Admit(250, true, 0), "the last quarter")
+	require.EqualValues(t, 125, a.Scarce())
 	require.False(t, a.Admit(1, true, 0))
 
 	a.Free(250, true)
@@ -28,7 +30,7 @@ func TestSizes(t *testing.T) {
 // Peers take as much as they can: each leaves for others as much as it has, of large requests beside what is for small ones.
 func TestPeers(t *testing.T) {
 	for maxBytes, small := range map[int64]bool{900: true, 1200: false} {
-		a := New(maxBytes)
+		a := New(maxBytes, 0)
 		for i, want := range []int64{450, 220, 110} {
 			held := int64(0)
 			for a.Admit(10, small, held) {
@@ -38,4 +40,40 @@ func TestPeers(t *testing.T) {
 		}
 		require.True(t, a.Admit(120, small, 0), "the only request of a peer needs only room")
 	}
+}
+
+// A holder has its share whatever others do. What it keeps unread counts as small.
+func TestHolder(t *testing.T) {
+	a := New(1000, 100)
+	holders := make([]Holder, 20)
+	for i := range holders {
+		n := int64(1)
+		for a.Set(&holders[i], n, 0, false) {
+			n++
+		}
+		require.GreaterOrEqual(t, holders[i].Bytes(), int64(100), i)
+	}
+	require.InDelta(t, 750, a.Held(), 5)
+	var other Holder
+	require.True(t, a.Fits(&other, 100))
+	require.False(t, a.Fits(&other, 150))
+	require.Zero(t, other.Bytes())
+	require.False(t, a.Set(&other, 150, 10, false))
+	require.Zero(t, other.Bytes())
+	require.True(t, a.Set(&other, 200, 100, false), "a quarter is for what is kept")
+	require.EqualValues(t, 100, a.Admitted(&other))
+	require.False(t, a.Set(&other, 210, 100, false), "more large bytes")
+	require.False(t, a.Set(&other, 300, 200, false), "more than is left then")
+	require.False(t, a.Set(&other, 200, 0, false), "it is kept no longer")
+	require.True(t, a.Set(&other, 200, 0, true), "no more than before, while it waits")
+	require.True(t, a.Set(&other, 250, 50, true), "more than is left then, while it waits")
+	require.True(t, a.Set(&other, 100, 0, false))
+	require.True(t, a.Set(&other, 180, 80, false))
+	for i := range holders {
+		require.True(t, a.Set(&holders[i], int64(i), 0, false))
+	}
+	require.EqualValues(t, 80, a.Held())
+	require.True(t, a.Fits(&other, 180), "kept or not")
+	require.True(t, a.Set(&other, 0, 0, false))
+	require.Zero(t, a.Held()+a.large.Load())
 }

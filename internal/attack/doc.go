@@ -1,5 +1,6 @@
-// Package attack measures what a client of a hitline server waits while another client attacks the
-// server. It has only tests, behind the build tag hitline_attack, which `make attack` runs.
+// Package attack measures what a client of a hitline server waits, and how much memory the server takes,
+// while another client attacks the server. It has only tests, behind the build tag hitline_attack, which
+// `make attack` runs.
 //
 // Each row attacks a hitline that was built from this tree, on loopback, from a process of its own.
 // Meanwhile an innocent client makes lookups at a constant rate and checks every answer. The control
@@ -8,7 +9,11 @@
 // longer than in the control. In some rows that holds for bystanders, too: a probe of /health, a
 // handshake of TLS and an event of an engine.
 //
-// Layout: attack_test.go runs the rows, rows_test.go and rows_*_test.go define them, attacker_test.go
-// is the attacking process, innocent_test.go the innocent client, bystander_test.go the bystanders,
-// server_test.go a server that was started, wire_test.go the bytes.
+// The rows held-… flood a server with one kind of request, over memory or a store, from up to 4,000
+// connections that read nothing. What the server takes is bounded by limits.max_memory, and a client that
+// asks one lookup at a time is answered.
+//
+// Layout: attack_test.go runs the rows, rows_test.go and rows_*_test.go define them, memory_test.go has
+// those of memory, attacker_test.go is the attacking process, innocent_test.go the innocent client,
+// bystander_test.go the bystanders, server_test.go a server that was started, wire_test.go the bytes.
 package attack

@@ -4,7 +4,11 @@ package attack
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/hitline/hitline/netproto"
 )
@@ -14,6 +18,10 @@ const perPacket = 8
 
 // storeRows are lookups over a store with leases: event loops answer them from what was found.
 func storeRows() (rows []row) {
+	rows = append(rows, row{
+		name: "store-fin", what: "64 connections send 1,024 lookups of 8 hashes that nobody has asked for, and then FIN, again and again",
+		spec: serverSpec{fullStore: true, env: []string{"HITLINE_POOL={model_name: m}"}}, prepare: alone(sendFIN),
+	})
 	known := bytes.Repeat(lookup(randomBytes("known", 2048*32), 32), perPacket)
 	for _, groups := range []int{1, 10, 64} {
 		pool := "{kind: full_attention, block_size: 16}"
@@ -35,6 +43,39 @@ func storeRows() (rows []row) {
 		add("found", 4, "of 2,048 hashes that nobody has asked for", newChains)
 	}
 	return rows
+}
+
+// sendFIN opens connections that send lookups and FIN. Each must have all replies.
+func sendFIN(a *attacker) {
+	const conns, lookups, hashes = 64, 1024, 8
+	var number [conns]int
+	a.forDuration(conns, func(i int) bool {
+		number[i]++
+		chains := randomBytes(fmt.Sprint("fin ", i, number[i]), lookups*hashes*32)
+		var blob []byte
+		for chain := range slices.Chunk(chains, hashes*32) {
+			blob = append(blob, lookup(chain, 32)...)
+		}
+		conn, err := dial(a.addr)
+		if err != nil {
+			a.fail(err)
+			return false
+		}
+		defer conn.Close()
+		a.opened.Add(1)
+		_ = conn.SetDeadline(time.Now().Add(burstTimeout)) // it may be lost
+		var writer sync.WaitGroup
+		writer.Go(func() {
+			a.write(conn, blob, lookups)
+			_ = conn.(interface{ CloseWrite() error }).CloseWrite() // the reader sees that it is lost
+		})
+		all := a.read(conn, lookups)
+		writer.Wait()
+		if !all {
+			a.fail(errors.New("attack: a connection that has sent FIN does not get all replies"))
+		}
+		return all
+	})
 }
 
 // packets prepares n connections that send packets, each after the replies to the one before. packet is

@@ -208,7 +208,7 @@ func (s *serverProcess) stat() (counters map[string]float64, err error) {
 
 // changes returns the counters of failures that differ, and those of the index's entries.
 func changes(before, after map[string]float64) (changed []string) {
-	interesting := []string{"refused", "accept_errors", "failed", "dropped", "backend_errors",
+	interesting := []string{"stores_refused", "accept_errors", "requests_refused", "dropped", "backend_errors",
 		"backend_timeouts", "backend_rejected", "entries", "evicted"}
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		if before[name] != after[name] && (slices.Contains(interesting, name) || strings.HasPrefix(name, "closed.")) {

@@ -3,23 +3,19 @@ package conformance
 import (
 	"crypto/sha256"
 	"strconv"
+	"strings"
 )
 
-// Releases are the folders below releases, each named by a release of vLLM. It stands for those
+// Releases are the folders below releases, oldest first, each named by a release of vLLM. It stands for those
 // with equal answers up to the next one.
 var Releases = []string{"0.24.0", "0.25.1", "0.26.0", "0.27.1", "0.29.0", "0.30.0", "0.32.0", "0.33.0"}
 
-// Newest returns the newest release with the answers of a folder below releases. It has all fields
-// of a pool that a case may have.
-func Newest(folder string) string {
-	switch folder {
-	case "0.27.1":
-		return "0.28.0"
-	case "0.30.0":
-		return "0.31.0"
-	}
-	return folder
-}
+// UnknownRelease is a release that vLLM does not have.
+const UnknownRelease = "999.0.0"
+
+// Newest returns the last of releases that are joined by commas, such as those that a pool fits. Of those with the answers
+// of a folder it has all fields of a pool that a case may have.
+func Newest(fitting string) string { return fitting[strings.LastIndex(fitting, " ")+1:] }
 
 // Range is a half-open range [start, end) of indexes; it may be empty.
 type Range [2]int

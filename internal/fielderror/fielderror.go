@@ -9,7 +9,6 @@ import (
 )
 
 // ErrConfig is api.ErrConfig. It is here because the index and the stores do not import package api.
-// Errors have the name of the package that refused the configuration before it.
 var ErrConfig = errors.New("bad configuration")
 
 // Error refuses the value of a field, or the values of several fields together.

@@ -1,10 +1,16 @@
 package lookuptest
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"path/filepath"
+	"reflect"
 	"testing"
 	"time"
 
@@ -23,7 +29,7 @@ var Blocks16 = coordinator.Pool{HashBlockSize: 16}
 
 // WindowPool has a group that no mask makes sparse, one that is not kept in the store, and one of
 // a window.
-var WindowPool = coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, SchedulerBlockSize: 64, HashLen: 32, Groups: []coordinator.Group{
+var WindowPool = coordinator.Pool{VLLM: coordinator.NewestRelease(), HashBlockSize: 16, SchedulerBlockSize: 64, HashLen: 32, Groups: []coordinator.Group{
 	{Kind: coordinator.FullAttention, BlockSize: 64},
 	{Kind: coordinator.SlidingWindowMLA, BlockSize: 16, SlidingWindow: 17, BoundedReplay: true},
 	{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 17},
@@ -61,4 +67,63 @@ func Chain(seed string, n, hashLen int) []byte {
 		b = append(b, append(prev[:], prev[:]...)[:hashLen]...)
 	}
 	return b
+}
+
+// Options returns the names of the functions of the package under test that return an Option.
+func Options(t testing.TB) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, decl := range parsed.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || f.Type.Results == nil || !f.Name.IsExported() {
+				continue
+			}
+			if result, ok := f.Type.Results.List[0].Type.(*ast.Ident); ok && result.Name == "Option" {
+				names = append(names, f.Name.Name)
+			}
+		}
+	}
+	return names
+}
+
+// Fields returns the names of the exported fields of a struct, those of embedded structs in place of them, with a function that
+// sets each to a value that is not zero.
+func Fields[T any]() map[string]func(*T) {
+	fields := map[string]func(*T){}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		if !f.Anonymous && f.IsExported() {
+			fields[f.Name] = func(of *T) { fill(reflect.ValueOf(of).Elem().FieldByIndex(f.Index)) }
+		}
+	}
+	return fields
+}
+
+// fill sets a value to one that is not zero: 1, true, x, or a list with one of that.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Struct:
+		if h, ok := v.Addr().Interface().(*coordinator.Hashes); ok {
+			*h = coordinator.NewHashes(bytes.Repeat([]byte{1}, 8), 8)
+		}
+	default:
+		if v.CanInt() {
+			v.SetInt(1)
+		} else {
+			v.SetUint(1)
+		}
+	}
 }

@@ -2,8 +2,8 @@
 // the rules as they are written down, entry by entry. It imports no other package of the
 // module, so that the fast implementations are compared with code that they do not share.
 //
-// The reference is the vLLM MooncakeStore connector. The package implements the releases 0.24.0
-// to 0.33.0 and a commit before them, of 2026-06-20. Its own test compares it with the recorded
+// The reference is the vLLM MooncakeStore connector. The package implements the releases since
+// 0.24.0 and a commit before them, of 2026-06-20. Its own test compares it with the recorded
 // answers of each. Which ranks store a block, and what their keys are called, is recorded only.
 //
 // # Glossary

@@ -138,7 +138,7 @@ func judgeLookup(c *conformance.WorkerCase, release string) conformance.Verdict 
 	if err = errors.Join(err, json.Unmarshal(text, &pool), json.Unmarshal(text, &rules)); err != nil {
 		return conformance.Differs("unreadable: %v", err)
 	}
-	pool.Release, rules.VLLM = release, conformance.Newest(release)
+	pool.Release, rules.VLLM = release, conformance.Newest((&coordinator.Pool{VLLM: release}).FittingReleases())
 	if release == "0.27.0" { // of the commit of 2026-08-17
 		rules.VLLM = "0.28.0"
 	}

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// releases lists all releases of the reference, oldest first. "" is the commit of 2026-06-20. That
-// of 2026-08-17 has the rules of 0.27.0 to 0.28.0.
+// releases lists releases of the reference, oldest first; those after the last one have its rules. "" is the commit of
+// 2026-06-20. That of 2026-08-17 has the rules of 0.27.0 to 0.28.0.
 var releases = []string{
 	"", "0.24.0", "0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1", "0.28.0",
 	"0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0",

@@ -60,7 +60,7 @@ type Rules struct {
 }
 
 // errCredential begins the errors of NewRules.
-var errCredential = errors.New("access: credential")
+var errCredential = errors.New("credential")
 
 // NewRules returns rules, or an error for credentials without a name, of the same name or token,
 // or that are neither or both of token and certificate.

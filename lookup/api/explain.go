@@ -13,6 +13,10 @@ type Explanation struct {
 	StartTokens int64              `json:"start_tokens"`   // where the lookup began
 	HitTokens   int64              `json:"hit_tokens"`
 	Groups      []GroupExplanation `json:"groups"`
+	// Account says where the prompt's tokens would be counted now, nil if the server keeps no account.
+	Account *LostTokens `json:"account,omitempty"`
+	// Ending is not part of the reply.
+	Ending coordinator.Ending `json:"-"`
 }
 
 // GroupExplanation says where one group alone would end the hit, and why. EndTokens is in

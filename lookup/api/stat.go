@@ -25,16 +25,14 @@ type Stat struct {
 	MaxEntries int64    `json:"max_entries"`
 	Bytes      int64    `json:"bytes"`
 	MaxBytes   int64    `json:"max_bytes"`
-	Lookups    int64    `json:"lookups"`     // answered with a hit, of 0 tokens included
-	HitTokens  int64    `json:"hit_tokens"`  // sum of the hits, without what lies before the start of a lookup
-	MissTokens int64    `json:"miss_tokens"` // requested, covered by hashes, behind the start, and not hit
-	// Of the lookups with a start, which an engine makes that holds the first tokens of a prompt
-	// itself:
-	StartLookups int64 `json:"start_lookups"` // their number
-	StartKeys    int64 `json:"start_keys"`    // keys before the start, which were not asked
-	Stored       int64 `json:"stored"`        // keys added to a group rank
-	Evicted      int64 `json:"evicted"`       // entries removed, to free memory or on request
-	Refused      int64 `json:"refused"`       // stores and evicts refused: too many coverage classes, or hashes of another length
+	Lookups    int64    `json:"lookups"` // answered with a hit, of 0 tokens included
+	Stored     int64    `json:"stored"`  // keys added to a group rank
+	Evicted    int64    `json:"evicted"` // entries removed, to free memory or on request
+	// StoresRefused is stores and evicts refused: too many coverage classes, or hashes of another length.
+	StoresRefused int64 `json:"stores_refused"`
+
+	// PoolTokens is nil if the server does not account for tokens.
+	*PoolTokens
 
 	// Over a remote backend:
 
@@ -45,20 +43,22 @@ type Stat struct {
 	BackendKeys       int64  `json:"backend_keys"`            // keys that they asked for
 	RememberedLookups int64  `json:"remembered_lookups"`      // lookups answered without a call, from what calls before had found
 	RenewedKeys       int64  `json:"renewed_keys"`            // keys before the start of lookups that were asked for to keep them
+	RenewalsDropped   int64  `json:"renewals_dropped"`        // requests to keep such keys that were not done, or not to their end
 	BackendState      string `json:"backend_state,omitempty"` // of the breaker: closed (normal), open or half-open
 	BackendError      string `json:"backend_error,omitempty"` // why the latest call failed, empty if it did not
 
 	// Of a server; 0 without one:
 
-	Connections    int64 `json:"connections"`     // open
-	MaxConnections int64 `json:"max_connections"` // bound on Connections, as lowered by the limit of open files
-	AcceptErrors   int64 `json:"accept_errors"`   // connections not accepted, or delayed, without descriptors or memory
-	InFlight       int64 `json:"in_flight"`       // requests that wait for a worker or its answer
-	Memory         int64 `json:"memory"`          // bytes of unread replies and unfinished requests
-	MaxMemory      int64 `json:"max_memory"`      // bound on Memory
-	MemoryRefused  int64 `json:"memory_refused"`  // requests refused and connections closed because of it
-	Failed         int64 `json:"failed"`          // requests refused
-	Busy           int64 `json:"busy"`            // of those: because there was no room for them
+	Connections     int64 `json:"connections"`      // open
+	MaxConnections  int64 `json:"max_connections"`  // bound on Connections, as lowered by the limit of open files
+	AcceptErrors    int64 `json:"accept_errors"`    // connections not accepted, or delayed, without descriptors or memory
+	InFlight        int64 `json:"in_flight"`        // requests that wait for a worker or its answer
+	Memory          int64 `json:"memory"`           // bytes of unread replies and unfinished requests
+	MaxMemory       int64 `json:"max_memory"`       // bound on Memory
+	MemoryRefused   int64 `json:"memory_refused"`   // requests refused and connections closed because of it
+	RequestsRefused int64 `json:"requests_refused"` // requests refused
+	Busy            int64 `json:"busy"`             // of those: because there was no room for them
+	AfterFIN        int64 `json:"after_fin"`        // requests answered after the peer's FIN: it may not have waited
 	// Closed counts closed connections by reason; server.CloseReasons lists the keys.
 	Closed map[string]int64 `json:"closed"`
 	// Requests counts answered requests, those refused included, by request, "unknown" for requests that are

@@ -35,11 +35,12 @@ type dialer struct {
 // dialer returns the dialer of a configuration for an address, or ErrRequest.
 func (c config) dialer(addr string) (*dialer, error) {
 	network, target, err := api.SplitAddress(api.AddPort(addr, api.DefaultPort))
+	description, poolErr := c.description()
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: address %w", ErrRequest, err)
-	case c.descriptionErr != nil:
-		return nil, fmt.Errorf("%w: pool: %w", ErrRequest, c.descriptionErr)
+	case poolErr != nil:
+		return nil, fmt.Errorf("%w: pool: %w", ErrRequest, poolErr)
 	case c.tokenErr != nil:
 		return nil, fmt.Errorf("%w: %w", ErrRequest, c.tokenErr)
 	}
@@ -48,7 +49,7 @@ func (c config) dialer(addr string) (*dialer, error) {
 		dial = dial.overTLS(c.tls)
 	}
 	d := newDialer(func(ctx context.Context) (net.Conn, error) { return dial(ctx, network, target) })
-	d.token, d.description = c.token, c.description
+	d.token, d.description = c.token, description
 	return d, nil
 }
 

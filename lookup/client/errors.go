@@ -16,48 +16,48 @@ import (
 var (
 	// ErrRefused says that the server answered 00: it understood the request but did not serve
 	// it. The error is a *RefusedError.
-	ErrRefused = errors.New("client: refused by the server")
+	ErrRefused = errors.New("refused by the server")
 	// ErrConnect says that the server could not be reached or the connection was lost.
 	// The request may have taken effect.
-	ErrConnect = errors.New("client: no connection")
+	ErrConnect = errors.New("no connection")
 	// ErrNoAnswer says that the call's context ended, or the client's timeout passed, before an
 	// answer came. If the request was sent, it may have taken effect or still do so. If the error
 	// wraps ErrBusy too, the server refused it until then.
-	ErrNoAnswer = errors.New("client: no answer")
+	ErrNoAnswer = errors.New("no answer")
 	// ErrReply says that the server's reply does not follow docs/protocol.md, or cannot be
 	// the answer to what was asked.
-	ErrReply = errors.New("client: bad reply")
+	ErrReply = errors.New("bad reply")
 	// ErrRequest says that the arguments cannot be sent. Nothing was sent.
-	ErrRequest = errors.New("client: bad request")
+	ErrRequest = errors.New("bad request")
 	// ErrPending says that one more lookup would exceed the bounds of an AsyncClient.
-	ErrPending = errors.New("client: too many lookups are pending")
+	ErrPending = errors.New("too many lookups are pending")
 )
 
 // The codes of a refusal. A *RefusedError wraps one of these, too, if the server tells a code.
 var (
 	// ErrUnknownRequest says that the server knows no such request.
-	ErrUnknownRequest = errors.New("client: unknown request")
+	ErrUnknownRequest = errors.New("unknown request")
 	// ErrBadRequest says that the request, or its description of a prompt or a pool, is wrong.
-	ErrBadRequest = errors.New("client: the server finds the request wrong")
+	ErrBadRequest = errors.New("the server finds the request wrong")
 	// ErrNoPool says that the connection has no pool, or the server none of this name.
-	ErrNoPool = errors.New("client: no pool")
+	ErrNoPool = errors.New("no pool")
 	// ErrPoolDiffers says that the server has the described pool otherwise: see WithPool.
 	// RefusedError.Differences has each field with both values.
-	ErrPoolDiffers = errors.New("client: the pool differs")
+	ErrPoolDiffers = errors.New("the pool differs")
 	// ErrNotAllowed says that the client may not make this request: neither its token or client
 	// certificate nor the listener of the server allows it.
-	ErrNotAllowed = errors.New("client: not allowed")
+	ErrNotAllowed = errors.New("not allowed")
 	// ErrNotAuthenticated says that the server has refused the client's token.
-	ErrNotAuthenticated = errors.New("client: not authenticated")
+	ErrNotAuthenticated = errors.New("not authenticated")
 	// ErrUnsupported says that the pool or the store cannot do it.
-	ErrUnsupported = errors.New("client: not supported")
+	ErrUnsupported = errors.New("not supported")
 	// ErrTooLarge says that the request exceeds a limit of the server.
-	ErrTooLarge = errors.New("client: too large")
+	ErrTooLarge = errors.New("too large")
 	// ErrBusy says that the server held as many requests as it may. The client has tried again
 	// until the call's time was up.
-	ErrBusy = errors.New("client: the server is busy")
+	ErrBusy = errors.New("the server is busy")
 	// ErrStoreFailed says that the store behind the server has failed or did not answer in time.
-	ErrStoreFailed = errors.New("client: the store has failed")
+	ErrStoreFailed = errors.New("the store has failed")
 )
 
 // refusals are the errors of the codes.

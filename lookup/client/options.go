@@ -12,13 +12,13 @@ type Option func(*config)
 
 // config is what the options set.
 type config struct {
-	timeout        time.Duration
-	dial           dialFunc
-	tls            *tls.Config // of tls:// addresses, nil for none
-	token          tokenFunc   // nil for none
-	tokenErr       error
-	description    []byte // of the pool in JSON, nil for none
-	descriptionErr error
+	timeout    time.Duration
+	dial       dialFunc
+	tls        *tls.Config // of tls:// addresses, nil for none
+	token      tokenFunc   // nil for none
+	tokenErr   error
+	pool       *poolRequest // nil for none
+	clientInfo map[string]any
 }
 
 const defaultTimeout = 10 * time.Second

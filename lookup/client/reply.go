@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -147,41 +145,22 @@ func refusal(frames [][]byte) error {
 	}
 	e := new(RefusedError)
 	if len(frames) > 1 {
-		e.Text = printable(frames[1])
+		e.Text = printable.Cut(string(frames[1]), maxText)
 	}
 	if len(frames) == 3 {
 		_ = json.Unmarshal(frames[2], &e.Refusal) // other documents, and what is none, have no code
-		e.Refusal.Refusal = printable([]byte(e.Refusal.Refusal))
+		e.Refusal.Refusal = printable.Cut(e.Refusal.Refusal, maxText)
 		for i := range e.Parts {
-			e.Parts[i].Error = printable([]byte(e.Parts[i].Error))
+			e.Parts[i].Error = printable.Cut(e.Parts[i].Error, maxText)
 		}
 	}
 	switch {
 	case frames[0][0] == netproto.StatusFailed:
 		return e
 	case len(e.Parts) > 0:
-		return fmt.Errorf("client: %w", &api.PartsError{Parts: e.Parts, More: e.MoreParts})
+		return &api.PartsError{Parts: e.Parts, More: e.MoreParts}
 	}
-	return fmt.Errorf("client: %w: %s", api.ErrPartlyDone, e.Text)
-}
-
-// printable returns the first maxText bytes of a text of the server. What no terminal and no log should get is escaped
-// as in Go.
-func printable(text []byte) string {
-	var out []byte
-	cut := len(text) > maxText
-	for _, c := range strings.ToValidUTF8(string(text[:min(len(text), maxText)]), "") {
-		if strconv.IsPrint(c) {
-			out = utf8.AppendRune(out, c)
-		} else {
-			quoted := strconv.QuoteRune(c)
-			out = append(out, quoted[1:len(quoted)-1]...)
-		}
-	}
-	if cut {
-		return string(out) + "…"
-	}
-	return string(out)
+	return fmt.Errorf("%w: %s", api.ErrPartlyDone, e.Text)
 }
 
 // cloneFrames returns a copy of the frames and their bytes. A bare 01 is not allocated.

@@ -105,7 +105,7 @@ func TestPingOfOtherServers(t *testing.T) {
 // pool it has.
 func TestLookupPrompt(t *testing.T) {
 	pools := map[string]coordinator.Pool{
-		"": {HashBlockSize: 16}, "wide": {VLLM: "0.26.0", SchedulerBlockSize: 32}, "new": {VLLM: "0.27.0"}, "newest": {VLLM: "0.33.0"},
+		"": {HashBlockSize: 16}, "wide": {VLLM: "0.26.0", SchedulerBlockSize: 32}, "new": {VLLM: "0.27.0"}, "newest": {VLLM: coordinator.NewestRelease()},
 	}
 	services, named := map[string]*lookup.Service{}, []server.ServedPool(nil)
 	for name, pool := range pools {
@@ -205,7 +205,7 @@ func TestRefusalCodes(t *testing.T) {
 		err := c.Reset(background)
 		require.ErrorIs(t, err, want, code)
 		require.ErrorIs(t, err, ErrRefused, code)
-		require.EqualError(t, err, "client: refused by the server: because")
+		require.EqualError(t, err, "refused by the server: because")
 		var refused *RefusedError
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, refusal, refused.Refusal)
@@ -217,8 +217,8 @@ func TestRefusalCodes(t *testing.T) {
 	require.ErrorIs(t, c.Reset(background), ErrRefused)
 
 	for text, reply := range map[string][]byte{
-		"client: refused by the server":     lookuptest.Encode([]byte{0}),
-		"client: refused by the server: no": lookuptest.Encode([]byte{0}, []byte("no")),
+		"refused by the server":     lookuptest.Encode([]byte{0}),
+		"refused by the server: no": lookuptest.Encode([]byte{0}, []byte("no")),
 	} {
 		c := scripted(t, func([][]byte) []byte { return reply })
 		err := c.Reset(background)
@@ -288,7 +288,7 @@ func TestRepliesAreBounded(t *testing.T) {
 func TestReasonsAreBounded(t *testing.T) {
 	for said, want := range map[string]string{
 		"a\nb\r\x1b[31m\u009b\u202e\u2028é": `a\nb\r\x1b[31m\u009b\u202e\u2028é`, strings.Repeat("é", 300): strings.Repeat("é", 256) + "…",
-		"a" + strings.Repeat("é", 300): "a" + strings.Repeat("é", 255) + "…", "a\xffb": "ab", strings.Repeat("x", 512): strings.Repeat("x", 512),
+		"a" + strings.Repeat("é", 300): "a" + strings.Repeat("é", 255) + "…", "a\xffb": "a\ufffdb", strings.Repeat("x", 512): strings.Repeat("x", 512),
 	} {
 		c := scripted(t, func([][]byte) []byte {
 			return lookuptest.Encode([]byte{0}, []byte(said), []byte(`{"refusal":"x\u000ay"}`))

@@ -115,7 +115,7 @@ func TestTokenRefused(t *testing.T) {
 	require.ErrorIs(t, err, ErrRefused)
 	require.NotErrorIs(t, err, ErrNotAllowed)
 	require.NotErrorIs(t, err, ErrConnect)
-	require.EqualError(t, err, "client: refused by the server: no such token")
+	require.EqualError(t, err, "refused by the server: no such token")
 
 	d, err := newConfig([]Option{s.dialer(), WithToken(wrong)}).dialer(fakeAddr)
 	require.NoError(t, err)
@@ -214,7 +214,7 @@ func TestNotAllowed(t *testing.T) {
 		require.ErrorIs(t, err, ErrNotAllowed)
 		require.ErrorIs(t, err, ErrRefused)
 		require.NotErrorIs(t, err, ErrNotAuthenticated)
-		require.ErrorContains(t, err, "client: refused by the server: may not ")
+		require.ErrorContains(t, err, "refused by the server: may not ")
 	}
 	_, err := c.Stat(background)
 	require.ErrorIs(t, err, ErrRefused)

@@ -51,10 +51,6 @@ const poolLabel = "pool"
 
 var serviceMetrics = []metric{
 	counter("lookups_total", "Lookups answered with a hit, hits of 0 tokens included.", func(st *api.Stat) int64 { return st.Lookups }, poolLabel),
-	counter("hit_tokens_total", "Tokens that lookups found in the pool, without those before their start.", func(st *api.Stat) int64 { return st.HitTokens }, poolLabel),
-	counter("miss_tokens_total", "Tokens that lookups asked for, covered by hashes and behind their start, and did not find.", func(st *api.Stat) int64 { return st.MissTokens }, poolLabel),
-	counter("start_lookups_total", "Lookups that began at a start, as the engine holds the tokens before it.", func(st *api.Stat) int64 { return st.StartLookups }, poolLabel),
-	counter("start_keys_total", "Keys before the start of lookups, which were not asked.", func(st *api.Stat) int64 { return st.StartKeys }, poolLabel),
 	counter("stored_total", "Keys that stores have added to a rank.", func(st *api.Stat) int64 { return st.Stored }, poolLabel),
 	counter("evicted_total", "Entries removed, to free memory or on request.", func(st *api.Stat) int64 { return st.Evicted }, poolLabel),
 }
@@ -64,7 +60,7 @@ var indexMetrics = []metric{
 	gauge("index_max_entries", "Bound on hitline_index_entries; 0: none but that on bytes.", func(st *api.Stat) int64 { return st.MaxEntries }, poolLabel),
 	gauge("index_bytes", "Memory that the index has allocated.", func(st *api.Stat) int64 { return st.Bytes }, poolLabel),
 	gauge("index_max_bytes", "Bound on hitline_index_bytes.", func(st *api.Stat) int64 { return st.MaxBytes }, poolLabel),
-	counter("stores_refused_total", "Stores and evicts refused: too many combinations of ranks hold blocks, or hashes of another length.", func(st *api.Stat) int64 { return st.Refused }, poolLabel),
+	counter("stores_refused_total", "Stores and evicts refused: too many combinations of ranks hold blocks, or hashes of another length.", func(st *api.Stat) int64 { return st.StoresRefused }, poolLabel),
 }
 
 var backendMetrics = []metric{
@@ -74,6 +70,7 @@ var backendMetrics = []metric{
 	counter("backend_rounds_total", "Calls of the backend that lookups made.", func(st *api.Stat) int64 { return st.BackendRounds }, poolLabel),
 	counter("backend_keys_total", "Keys that lookups asked the backend for.", func(st *api.Stat) int64 { return st.BackendKeys }, poolLabel),
 	counter("renewed_keys_total", "Keys before the start of lookups that the backend was asked for to keep them.", func(st *api.Stat) int64 { return st.RenewedKeys }, poolLabel),
+	counter("renewals_dropped_total", "Requests to keep such keys that were not done, or not to their end.", func(st *api.Stat) int64 { return st.RenewalsDropped }, poolLabel),
 	counter("remembered_lookups_total", "Lookups answered without a call of the backend, from what calls before had found.", func(st *api.Stat) int64 { return st.RememberedLookups }, poolLabel),
 }
 
@@ -86,8 +83,9 @@ var serverMetrics = []metric{
 	gauge("memory_bytes", "Memory of unread replies, unfinished requests, and calls of the backend.", func(st *api.Stat) int64 { return st.Memory }),
 	gauge("max_memory_bytes", "Bound on hitline_memory_bytes.", func(st *api.Stat) int64 { return st.MaxMemory }),
 	counter("memory_refused_total", "Requests refused and connections closed because of that bound.", func(st *api.Stat) int64 { return st.MemoryRefused }),
-	counter("requests_failed_total", "Requests refused.", func(st *api.Stat) int64 { return st.Failed }),
+	counter("requests_refused_total", "Requests refused.", func(st *api.Stat) int64 { return st.RequestsRefused }),
 	counter("requests_busy_total", "Requests refused because there was no room for them.", func(st *api.Stat) int64 { return st.Busy }),
+	counter("replies_after_fin_total", "Requests answered after the peer's FIN. It may not have waited for the reply.", func(st *api.Stat) int64 { return st.AfterFIN }),
 	counter("auth_failures_total", "Authentications that failed.", func(st *api.Stat) int64 { return st.AuthFailures }),
 }
 
@@ -102,6 +100,10 @@ var (
 	notAllowed   = describe("requests_not_allowed_total", "Requests that the peer had no permission for.", "request")
 	closed       = describe("connections_closed_total", "Connections that have ended, by reason.", "reason")
 	durations    = describe("lookup_duration_seconds", "From the first byte of a lookup until its reply was handed to the kernel.")
+	promptTokens = describe("prompt_tokens_total", "Tokens of prompts by the place where they went. A prompt counts once, some seconds after it was last asked about.", poolLabel, "place")
+	prompts      = describe("prompts_total", "Prompts that are counted.", poolLabel)
+	notCounted   = describe("prompt_lookups_not_counted_total", "Lookups that are not accounted for, as too many came at a time.", poolLabel)
+	retention    = describe("pool_retention_seconds", "Up to which age half of the blocks that were in the pool are still found. Missing while that is not known.", poolLabel)
 	hashes       = describe("lookup_hashes", "Block hashes of a lookup.")
 )
 
@@ -119,7 +121,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, m := range serverMetrics {
 		out <- m.desc
 	}
-	for _, desc := range []*prometheus.Desc{ready, closed, requests, notAllowed, durations, hashes} {
+	for _, desc := range []*prometheus.Desc{ready, closed, requests, notAllowed, durations, hashes, promptTokens, prompts, notCounted, retention} {
 		out <- desc
 	}
 }
@@ -132,6 +134,9 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(poolInfo, prometheus.GaugeValue, 1, label, of.VLLM)
 		for _, m := range c.metrics {
 			out <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.value(&of)), label)
+		}
+		if of.PoolTokens != nil {
+			collectTokens(out, of.PoolTokens, label)
 		}
 	}
 	if c.remote {
@@ -146,6 +151,18 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.value(&st)))
 	}
 	c.collectServer(out, &st)
+}
+
+// collectTokens collects where the tokens of a pool went.
+func collectTokens(out chan<- prometheus.Metric, t *api.PoolTokens, pool string) {
+	for place, n := range t.Tokens {
+		out <- prometheus.MustNewConstMetric(promptTokens, prometheus.CounterValue, float64(n), pool, place)
+	}
+	out <- prometheus.MustNewConstMetric(prompts, prometheus.CounterValue, float64(t.Prompts), pool)
+	out <- prometheus.MustNewConstMetric(notCounted, prometheus.CounterValue, float64(t.NotCounted), pool)
+	if t.RetentionSeconds > 0 {
+		out <- prometheus.MustNewConstMetric(retention, prometheus.GaugeValue, t.RetentionSeconds, pool)
+	}
 }
 
 // collectServer collects the metrics of the server that have labels, or are not fields of api.Stat. The maps of its

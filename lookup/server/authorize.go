@@ -26,8 +26,8 @@ type authorization struct {
 
 // Why connections are closed.
 var (
-	errRevoked = errors.New("server: its credential is gone")
-	errExpired = errors.New("server: its credential has expired")
+	errRevoked = errors.New("its credential is gone")
+	errExpired = errors.New("its credential has expired")
 )
 
 // authorize gives an accepted connection the authorization that follows from its listener and its

@@ -99,7 +99,7 @@ func runChild(text string) error {
 			listeners[len(listeners)-1].TLS = &tls.Config{Certificates: []tls.Certificate{certtest.NewCA("child").Leaf("localhost")}}
 		}
 	}
-	serve := Config{Listeners: listeners, Loops: 2, Limits: cfg.Limits, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	serve := Config{Listeners: listeners, Loops: 2, Limits: cfg.Limits, AccountBytes: 64 << 10, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	if service.Backend() == nil {
 		serve.AcceptPool = func(pool coordinator.Pool) (*lookup.Service, error) {
 			return lookup.NewService(lookup.ServiceConfig{Pool: pool, Memory: index.Config{MaxBytes: 64 * mib}})

@@ -36,10 +36,10 @@ func TestRemoteCancelled(t *testing.T) {
 			p.Send(t, append(netproto.AppendLookupFrom(nil, nil, netproto.TagExplain, 128, 0, 32, len(keys)), keys...))
 		}
 		lookuptest.Eventually(t, "it is asked", func() bool { return held.Load() == i+1 })
-		require.NoError(t, p.Close())
+		reset(t, p)
 		lookuptest.Eventually(t, "it is cancelled", func() bool { return ended.Load() == i+1 })
 	}
-	lookuptest.Eventually(t, "nothing is held", func() bool { return server.admission.Held() == 0 })
+	lookuptest.Eventually(t, "nothing is held", func() bool { return server.heldBytes() == 0 })
 	st := server.Stat()
 	require.Equal(t, "closed", st.BackendState, "peers cannot open the breaker")
 	require.Zero(t, st.BackendErrors+st.BackendTimeouts+st.BackendRejected)
@@ -56,8 +56,10 @@ func TestRemoteChangeOutlivesItsConnection(t *testing.T) {
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	p.Send(t, storeOf("", netproto.TagStore, keys))
 	lookuptest.Eventually(t, "it is under way", func() bool { return g.Held.Load() == 1 })
-	require.NoError(t, p.Close())
-	lookuptest.Eventually(t, "it is gone", func() bool { return server.connections.Load() == 0 })
+	reset(t, p)
+	lookuptest.Eventually(t, "it is gone", func() bool { return server.connections.Load() == 0 && server.Stat().InFlight == 0 })
+	require.Greater(t, server.heldBytes(), int64(len(keys)), "a worker still has its hashes")
 	close(g.Open)
 	lookuptest.Eventually(t, "all is stored", func() bool { return server.Stat().Stored == 8 })
+	lookuptest.Eventually(t, "nothing is held", func() bool { return server.heldBytes() == 0 })
 }

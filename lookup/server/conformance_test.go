@@ -66,7 +66,7 @@ func TestConformanceWireReleases(t *testing.T) {
 			c.Reply, c.ThreadDied, c.RemoveAllCalls = c.Expect.Reply, c.Expect.ThreadDied, c.Expect.RemoveAllCalls
 			var pool coordinator.Pool
 			require.NoError(t, json.Unmarshal(file.Configs[c.Config], &pool))
-			pool.VLLM = conformance.Newest(folder)
+			pool.VLLM = conformance.Newest((&coordinator.Pool{VLLM: folder}).FittingReleases())
 			if c.Config == "fine" { // from 0.32.0 on it is configured
 				fine := pool
 				fine.CacheHitAlignmentTokens = pool.HashBlockSize

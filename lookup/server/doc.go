@@ -73,7 +73,7 @@
 //
 // # Ownership and concurrency
 //
-// A session belongs to its event loop. The fields that closeOverdue, closeLargest, drain and Connections use are
+// A session belongs to its event loop. The fields that closeOverdue, closeLate, drain and Connections use are
 // atomic. Bytes that gnet passes to OnTraffic are borrowed until serveTraffic returns, and so are the hashes of
 // session.Hashes. A job belongs to its event loop, but to a worker from workerPool.submit to session.complete; its
 // hashes are a pooled copy, released when it has run. Settings of listeners and limits are replaced as a whole, by

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,7 +32,7 @@ func (s *Server) drain(ctx context.Context) error {
 			if busy += s.countUnread() + s.acceptor.tls.numUnflushed(); busy == 0 {
 				return nil
 			}
-			return fmt.Errorf("server: %d connections cut off in the middle of a request: %w", busy, ctx.Err())
+			return fmt.Errorf("%d connections cut off in the middle of a request: %w", busy, ctx.Err())
 		case <-tick.C:
 		}
 	}
@@ -86,13 +85,13 @@ func (s *Server) numSessions() int {
 
 // canClose reports whether closing the connection now loses nothing: no unfinished or
 // unread request, and no unsent reply. It is called on the connection's event loop.
-func (s *session) canClose(c gnet.Conn) bool {
+func (s *session) canClose(c peerConn) bool {
 	return !s.keeping.Load() && s.messageSince.Load() == 0 && s.inFlight.Load() == 0 && c.OutboundBuffered() == 0 && !s.hasUnread(c)
 }
 
 // hasUnread reports whether the peer has sent bytes that are not read yet. What a TLS connection
 // has goes first: it moves from there to c.
-func (s *session) hasUnread(c gnet.Conn) bool { return s.tls.pending() || hasUnread(c.Fd()) }
+func (s *session) hasUnread(c peerConn) bool { return s.tls.pending() || hasUnread(c.Fd()) }
 
 // hasUnread reports whether a socket has bytes to read.
 func hasUnread(fd int) bool {

@@ -35,7 +35,8 @@ func (s *Server) only(t testing.TB) (only gnet.Conn) {
 	lookuptest.Eventually(t, "one connection", func() bool { return s.numSessions() == 1 })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, only = range s.sessions {
+	for _, c := range s.sessions {
+		only = c.(gnet.Conn)
 	}
 	return only
 }

@@ -1,13 +1,16 @@
 package server
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Errors of a Server's methods. Match them with errors.Is.
 var (
 	// ErrServerClosed is returned by Start after Shutdown was called.
-	ErrServerClosed = errors.New("server: closed")
+	ErrServerClosed = errors.New("the server is closed")
 	// ErrStopped says that the server stopped by itself, or did not start: see Server.Err.
-	ErrStopped = errors.New("server: stopped")
+	ErrStopped = errors.New("the server has stopped")
 	// ErrNotReady says that clients should use another server: see Server.Ready. The reason
 	// follows it.
 	ErrNotReady = errors.New("not ready")
@@ -23,4 +26,6 @@ var (
 	errNoPool = errors.New("no pool: name one of those that stat lists, describe the engine's with a pool request, or configure it at the server")
 	// errBusy refuses a request for which there is no room now.
 	errBusy = errors.New("the server is busy, try again")
+	// errNoMemory refuses a request because of what all connections hold.
+	errNoMemory = fmt.Errorf("%w: requests hold as much memory as limits.max_memory allows", errBusy)
 )

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -42,7 +41,7 @@ func (h *eventHandler) open(c gnet.Conn) {
 	}
 	pending.opened.Store(true)
 	c.SetContext(ses)
-	ses.peer, ses.gnetConn = pending.peer, c
+	ses.peer, ses.peerConn = pending.peer, c
 	ses.servePlain()
 	s.mu.Lock()
 	s.sessions[ses] = c
@@ -57,13 +56,17 @@ func (h *eventHandler) open(c gnet.Conn) {
 // holders of Server.mu may use the descriptors of Server.sessions.
 func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	if ses, ok := c.Context().(*session); ok {
-		_ = h.server.recovering("closing a connection", func() { h.close(ses, err) })
+		_ = h.server.recovering("closing a connection", func() {
+			if !h.server.halfClose(ses, c, err) {
+				h.server.close(ses, err)
+			}
+		})
 	}
 	return gnet.None
 }
 
-func (h *eventHandler) close(ses *session, err error) {
-	s := h.server
+// close ends a session. Its event loop calls it, or stop.
+func (s *Server) close(ses *session, err error) {
 	if ses.tls != nil { // it is counted until its replies are sent
 		ses.tls.sessionEnded()
 	} else {
@@ -80,6 +83,9 @@ func (h *eventHandler) close(ses *session, err error) {
 		err = limit
 	}
 	ses.close()
+	if ses.halfClosed != nil {
+		ses.halfClosed.end()
+	}
 	s.closed[reason].Add(1)
 	s.peers.connectionClosed(reason, ses.peer, err)
 }
@@ -97,11 +103,13 @@ func (h *eventHandler) OnTraffic(c gnet.Conn) gnet.Action {
 }
 
 // actionAfter returns what becomes of a connection after a turn that has returned err.
-func (s *Server) actionAfter(c gnet.Conn, ses *session, err error) gnet.Action {
+func (s *Server) actionAfter(c peerConn, ses *session, err error) gnet.Action {
 	switch {
+	case err == nil && ses.halfClosed != nil && ses.isAnswered() && c.OutboundBuffered() == 0:
+		return gnet.Close
 	case err == nil && s.shuttingDown.Load() && ses.canClose(c):
 		return ses.closeWith(closedDraining)
-	case err == nil, errors.Is(err, errConnGone):
+	case err == nil:
 		return gnet.None
 	}
 	ses.closeErr = err
@@ -111,6 +119,7 @@ func (s *Server) actionAfter(c gnet.Conn, ses *session, err error) gnet.Action {
 // OnTick implements gnet.EventHandler. It runs on a goroutine of its own.
 func (h *eventHandler) OnTick() (time.Duration, gnet.Action) {
 	_ = h.server.recovering("looking for overdue connections", h.server.closeOverdue)
+	_ = h.server.recovering("looking for late connections", h.server.closeLate)
 	_ = h.server.recovering("looking for full indexes", func() { h.server.logEvictions(time.Now()) })
 	return sweepEvery, gnet.None
 }

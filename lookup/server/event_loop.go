@@ -7,6 +7,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/lookup/tokens"
 )
 
 // eventLoop is what the server keeps for one event loop of gnet: its counters, and the sessions that have
@@ -16,8 +18,10 @@ import (
 // Tasks that are given to gnet run before it polls again. So the loop polls a socket, its wake socket, as if
 // it were a connection: a byte in it makes the loop call serve.
 type eventLoop struct {
-	metrics loopMetrics
-	wakeFD  int // the other end of its wake socket
+	metrics  loopMetrics
+	recorder *tokens.Recorder
+	asks     []*tokens.Ask // of this turn, whose replies are not written yet
+	wakeFD   int           // the other end of its wake socket
 
 	mu       sync.Mutex
 	waiting  []*session // in order
@@ -29,13 +33,13 @@ type eventLoop struct {
 func (s *Server) openWakeSockets() error {
 	for range s.cfg.Loops {
 		if err := s.openWakeSocket(); err != nil {
-			return fmt.Errorf("server: cannot wake an event loop: %w", err)
+			return fmt.Errorf("cannot wake an event loop: %w", err)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.loops) != s.cfg.Loops {
-		return fmt.Errorf("server: %d of %d event loops cannot be woken", s.cfg.Loops-len(s.loops), s.cfg.Loops)
+		return fmt.Errorf("%d of %d event loops cannot be woken", s.cfg.Loops-len(s.loops), s.cfg.Loops)
 	}
 	return nil
 }
@@ -54,7 +58,7 @@ func (s *Server) openWakeSocket() error {
 	if err != nil {
 		return err
 	}
-	_, err = s.engine.EnrollContext(conn, &eventLoop{metrics: loopMetrics{heldStep: s.heldStepOf()}, wakeFD: fds[1]}) // it closes conn
+	_, err = s.engine.EnrollContext(conn, &eventLoop{wakeFD: fds[1], recorder: s.accounts.NewRecorder()}) // it closes conn
 	return err
 }
 
@@ -112,10 +116,12 @@ func (l *eventLoop) pop() (s *session) {
 func (l *eventLoop) serve(server *Server) {
 	began := time.Now()
 	for s := l.pop(); s != nil; s = l.pop() {
-		if !s.closed {
-			if server.actionAfter(s.gnetConn, s, server.serveTurn(nil, s)) == gnet.Close {
-				_ = s.gnetConn.Close()
-			}
+		switch {
+		case s.closed:
+		case s.halfClosed != nil && s.halfClosed.closing.Load():
+			server.close(s, nil)
+		case server.actionAfter(s.peerConn, s, server.serveTurn(nil, s)) == gnet.Close:
+			_ = s.peerConn.Close()
 		}
 		if time.Since(began) > turnTime {
 			break

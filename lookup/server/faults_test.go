@@ -1,9 +1,7 @@
 package server
 
 import (
-	"math/rand/v2"
 	"reflect"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -78,50 +76,4 @@ func TestPoolIsMadeBesideOthers(t *testing.T) {
 	server.pools.mu.Lock()
 	defer server.pools.mu.Unlock()
 	require.Equal(t, 2, server.pools.byName[names[0]].connections)
-}
-
-// Of many connections those that hold most are closed, as many as are needed, and none twice.
-func TestLargestOfManyAreClosed(t *testing.T) {
-	service, err := lookup.NewService(blocks16)
-	require.NoError(t, err)
-	server, err := New(service, Config{Limits: Limits{MaxMemory: 1 << 30}})
-	require.NoError(t, err)
-	rng := rand.New(rand.NewPCG(7, 7))
-	sessions := map[*session]*stuckConn{}
-	var sizes []int64
-	sum := int64(0)
-	for range 20_000 {
-		ses, conn := addSession(server)
-		size := int64(rng.IntN(100_000))
-		ses.held.Store(size)
-		ses.charge(size, 0)
-		sessions[ses] = conn
-		sizes = append(sizes, size)
-		sum += size
-	}
-	server.maxHeld = sum * 3 / 4
-	slices.Sort(sizes)
-	smallest := int64(0) // that is closed
-	for over := sum - server.maxHeld; over > 0; {
-		smallest = sizes[len(sizes)-1]
-		sizes = sizes[:len(sizes)-1]
-		over -= smallest
-	}
-	closed := func() (n int) {
-		for ses, conn := range sessions {
-			require.Equal(t, conn.closed, closeReason(ses.reason.Load()) == closedMemory)
-			if conn.closed {
-				n++
-				require.GreaterOrEqual(t, ses.held.Load(), smallest)
-			} else {
-				require.LessOrEqual(t, ses.held.Load(), smallest)
-			}
-		}
-		return n
-	}
-	for range 3 { // what they held is not free before their event loops have closed them
-		server.closeLargest()
-		require.Equal(t, len(sessions)-len(sizes), closed())
-	}
-	require.EqualValues(t, closed(), server.Stat().MemoryRefused)
 }

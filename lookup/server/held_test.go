@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"strings"
@@ -11,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/lookuptest"
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -34,53 +35,7 @@ func addSession(server *Server) (*session, *stuckConn) {
 	return ses, c
 }
 
-// closeLargestIfOver does what watch does.
-func (s *Server) closeLargestIfOver() {
-	select {
-	case <-s.overMemory:
-		s.closeLargest()
-	default:
-	}
-}
-
 func ping(size int) []byte { return lookuptest.Encode([]byte("ping"), make([]byte, size)) }
-
-// TestLargestIsClosed has the account exceed its bound: the connection that holds most is
-// closed, and no more than is needed.
-func TestLargestIsClosed(t *testing.T) {
-	service, err := lookup.NewService(blocks16)
-	require.NoError(t, err)
-	server, err := New(service, Config{Limits: Limits{MaxMemory: 100_000}})
-	require.NoError(t, err)
-	a, aConn := addSession(server)
-	b, bConn := addSession(server)
-	c, cConn := addSession(server)
-	require.NoError(t, turn(a, ping(30_000)))
-	require.NoError(t, turn(b, ping(40_000)))
-	bytes, most, refused := server.memory.Usage()
-	require.InDelta(t, 70_000, bytes, 1000)
-	require.EqualValues(t, 100_000, most)
-	require.Zero(t, refused)
-
-	server.closeLargestIfOver()
-	require.NoError(t, turn(c, ping(35_000)))
-	require.Equal(t, []bool{false, false, false}, []bool{aConn.closed, bConn.closed, cConn.closed})
-	server.closeLargestIfOver()
-	require.Equal(t, []bool{false, true, false}, []bool{aConn.closed, bConn.closed, cConn.closed})
-	require.Equal(t, closedMemory, closeReason(b.reason.Load()))
-	require.NoError(t, turn(a, ping(20_000))) // that of b will be free
-	server.closeLargestIfOver()
-	require.Equal(t, []bool{false, true, false}, []bool{aConn.closed, bConn.closed, cConn.closed})
-	require.NoError(t, turn(c, ping(35_000)))
-	server.closeLargestIfOver()
-	require.Equal(t, []bool{false, true, true}, []bool{aConn.closed, bConn.closed, cConn.closed})
-	require.EqualValues(t, 2, server.Stat().MemoryRefused)
-	for _, ses := range []*session{a, b, c} {
-		ses.close()
-	}
-	require.Zero(t, server.heldBytes())
-	require.Zero(t, server.Stat().Memory)
-}
 
 // TestUnfinishedRequestsAreCharged stops requests before their last byte.
 func TestUnfinishedRequestsAreCharged(t *testing.T) {
@@ -102,59 +57,44 @@ func TestUnfinishedRequestsAreCharged(t *testing.T) {
 			require.NoError(t, turn(ses, rest[:n]), name)
 			rest = rest[n:]
 		}
-		require.GreaterOrEqual(t, ses.held.Load(), c.held, name)
-		require.Equal(t, ses.held.Load(), server.heldBytes(), name)
-		require.Zero(t, server.admission.Held(), "%s: it has not arrived", name)
-		bytes, _, _ := server.memory.Usage()
-		require.GreaterOrEqual(t, bytes, c.held, name)
+		require.GreaterOrEqual(t, ses.held.Bytes(), c.held, name)
+		require.Equal(t, ses.held.Bytes(), server.heldBytes(), name)
 		require.NoError(t, turn(ses, c.msg[len(c.msg)-1:]), name)
 		d.finish(t)
-		require.LessOrEqual(t, ses.held.Load(), int64(10_000), "%s: what an idle connection keeps", name)
-		require.Zero(t, server.admission.Held(), name)
+		require.LessOrEqual(t, ses.held.Bytes(), int64(10_000), "%s: what an idle connection keeps", name)
 		ses.close()
 		require.Zero(t, server.heldBytes(), name)
 	}
-	bytes, _, _ := server.memory.Usage()
-	require.Zero(t, bytes)
+	require.Zero(t, server.admission.Held())
 }
 
-// TestChargesAreRounded checks that an event loop charges in steps: bytes that come and go change
-// nothing that other loops use, and nothing stays charged when the connections are closed.
-func TestChargesAreRounded(t *testing.T) {
-	service, err := lookup.NewService(blocks16)
-	require.NoError(t, err)
-	server, err := New(service, Config{Loops: 2, Limits: Limits{MaxMemory: 64_000}})
-	require.NoError(t, err)
-	step := server.heldStepOf()
-	require.EqualValues(t, 1000, step)
-	one, other := loopMetrics{heldStep: step}, loopMetrics{heldStep: step}
-	a, _ := addSession(server)
-	b, _ := addSession(server)
-	a.metrics, b.metrics = &one, &other
-
-	for range 10 {
-		require.True(t, a.charge(900, step))
-		require.True(t, b.charge(1900, step))
-		require.EqualValues(t, 3000, server.charged.Load())
-		require.EqualValues(t, 2800, server.heldBytes()+one.held.Load()+other.held.Load())
-		require.True(t, a.charge(-900, step))
-		require.True(t, b.charge(-1900, step))
-		require.EqualValues(t, 3000, server.charged.Load(), "at most two steps are spare")
+// Peers that have as much in flight as they may, and read their replies, are answered, some of them as busy. None is closed.
+func TestReadersStayConnected(t *testing.T) {
+	const conns, stats = 16, 1000
+	server := startServer(t, blocks16, Limits{MaxMemory: 24 << 20})
+	for range conns {
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		p.Send(t, bytes.Repeat(lookuptest.Encode([]byte("stat")), stats))
+		go func() { _, _ = io.Copy(io.Discard, p) }() // ends with the connection
 	}
-	require.True(t, a.charge(3500, step))
-	require.EqualValues(t, 6000, server.charged.Load())
-	require.True(t, a.charge(-3500, step))
-	require.EqualValues(t, 3000, server.charged.Load())
+	lookuptest.Eventually(t, "all are answered", func() bool {
+		st := server.Stat()
+		return st.Requests["stat"] == conns*stats || len(st.Closed) > 0
+	})
+	require.Empty(t, server.Stat().Closed)
+}
 
-	require.False(t, b.charge(63_500, step), "the bound")
-	require.EqualValues(t, 65_000, server.charged.Load())
-	require.True(t, b.charge(-63_500, 0))
-	a.held.Store(500)
-	require.True(t, a.charge(500, step))
-	a.close()
-	require.Zero(t, server.charged.Load())
-	bytes, _, _ := server.memory.Usage()
-	require.Zero(t, bytes)
+// Replies that others do not read leave room for a small lookup of a peer that has nothing else in flight.
+func TestOnlyRequestHasRoom(t *testing.T) {
+	keys := lookuptest.Chain("a", 256, 32)
+	server := startRemote(t, lookuptest.Filled(t, keys), patient, Limits{MaxMemory: 24 << 20})
+	for server.admission.Admit(1<<10, false, 0) { // as long as they may have more
+	}
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	for range 3 {
+		p.Send(t, lookupOf("", keys))
+		p.Expect(t, hitText(256))
+	}
 }
 
 // TestUnsentSince checks from when on a peer takes none of its replies.
@@ -183,7 +123,7 @@ func TestUnsentSince(t *testing.T) {
 func TestWriteTimeout(t *testing.T) {
 	t.Parallel() // it waits for a second or more
 	log, logger := lookuptest.NewLog(slog.LevelInfo)
-	server := startLogging(t, blocks16, Limits{MaxUnsent: 64 << 20, MaxMemory: 64 << 20, WriteTimeout: 1}, logger)
+	server := startLogging(t, blocks16, Limits{MaxUnsent: 64 << 20, MaxMemory: 512 << 20, WriteTimeout: 1}, logger)
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := ping(netproto.MaxPing)
 	for range 32 << 20 / len(msg) { // more than the kernel keeps

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
@@ -81,6 +82,13 @@ func statOf(t testing.TB, c *client.Client) (st api.Stat) {
 	return st
 }
 
+// reset closes the connection of a peer that takes no more replies.
+func reset(t testing.TB, p *lookuptest.Peer) {
+	t.Helper()
+	require.NoError(t, p.Conn.(*net.TCPConn).SetLinger(0))
+	require.NoError(t, p.Close())
+}
+
 // heldBytes returns the bytes that connections hold.
 func (s *Server) heldBytes() (sum int64) {
 	for _, m := range s.loopMetrics() {
@@ -102,7 +110,7 @@ func openSession(server *Server, conn replyWriter) *session {
 	server.mu.Lock()
 	loop := server.loops[nil]
 	if loop == nil {
-		loop = &eventLoop{wakeFD: -1}
+		loop = &eventLoop{wakeFD: -1, recorder: server.accounts.NewRecorder()}
 		server.loops[nil] = loop
 	}
 	server.mu.Unlock()

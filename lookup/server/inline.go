@@ -27,6 +27,14 @@ func (r *inlineRequest) release() {
 	r.active, r.change, r.err = false, lookup.Change{}, nil
 }
 
+// refuse makes an unfinished lookup fail, which then holds nothing.
+func (r *inlineRequest) refuse(err error) {
+	if r.query != nil {
+		r.query.Release()
+		r.query, r.err = nil, err
+	}
+}
+
 // held returns the bytes of memory that it holds.
 func (r *inlineRequest) held() int {
 	if r.query == nil {
@@ -51,6 +59,9 @@ func (s *session) beginInline(q *netproto.Request) (wanted bool) {
 		r.err = s.service.BeginStore(&r.change, coordinator.GroupRank(q.GroupRank))
 	default:
 		r.err = s.service.BeginEvict(&r.change, coordinator.GroupRank(q.GroupRank))
+	}
+	if r.err == nil {
+		s.beginChange(q)
 	}
 	return r.err == nil
 }
@@ -97,7 +108,10 @@ func (s *session) checkStart(q *netproto.Request, numHashes int64) error {
 
 // addHashes serves the next hashes. It returns false if no more are needed.
 func (r *inlineRequest) addHashes(q *netproto.Request, hashes []byte) (wanted bool) {
-	if r.query != nil {
+	switch {
+	case r.err != nil:
+		return false
+	case r.query != nil:
 		return r.query.Add(hashes)
 	}
 	r.err = r.change.Add(hashes, q.HashLen)
@@ -115,8 +129,9 @@ func (s *session) endInline(q *netproto.Request) {
 		s.finishAsJob(q)
 		return
 	}
+	var answer lookup.Answer
 	if err == nil {
-		err = s.replyInline(q)
+		answer, err = s.replyInline(q)
 	}
 	if err != nil && r.active && r.query == nil && r.change.Changed() > 0 {
 		err = fmt.Errorf("%w: %d keys: %w", api.ErrPartlyDone, r.change.Changed(), err)
@@ -124,26 +139,30 @@ func (s *session) endInline(q *netproto.Request) {
 	if err != nil {
 		s.refuse(q.Tag, s.pool, q.Envelope, err)
 	}
-	s.metrics.requests[q.Tag].Add(1)
+	s.countAnswer(q.Tag)
+	s.endInlineAsk(q.Tag, answer, err)
 	r.release()
 }
 
-// replyInline appends the reply to a request that can be served.
-func (s *session) replyInline(q *netproto.Request) error {
+// replyInline appends the reply to a request that can be served. It returns the answer of a lookup.
+func (s *session) replyInline(q *netproto.Request) (answer lookup.Answer, err error) {
 	switch q.Tag {
 	case netproto.TagPing:
 		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, s.server.pingReply(q, s.pool))
 	case netproto.TagLookup, netproto.TagLookupFrom:
-		hit, err := s.inline.query.Finish()
-		if err != nil {
-			return err
+		query := s.inline.query
+		if answer.Hit, err = query.Finish(); err != nil {
+			return answer, err
 		}
-		s.out.B = appendHit(s.out.B, q.Envelope, hit)
+		if s.ask != nil {
+			answer.Ending = query.Ending(answer.Hit)
+		}
+		s.out.B = appendHit(s.out.B, q.Envelope, answer.Hit)
 		s.countLookup(q.NumHashes)
 	default:
 		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, nil)
 	}
-	return nil
+	return answer, nil
 }
 
 // appendHit appends the reply to a lookup.

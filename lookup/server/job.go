@@ -13,6 +13,7 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -34,17 +35,20 @@ type job struct {
 	neededBytes int             // bytes of hashes that can change the answer; no more are copied
 	copied      *bufpool.Buffer // those hashes that have arrived, nil if there are none
 	query       *lookup.Query   // of a lookup whose hashes have been looked up as they arrived, otherwise nil
-	bytes       int             // what it holds apart from the hashes
-	admitted    int             // bytes of hashes that were admitted
+	bytes       int             // what it is charged
 	began       int64           // when the first byte arrived, in monotime
 	deadline    time.Time       // of its calls of a store, zero for none
 
-	reply    []byte // the whole message, unless err is set
-	err      error  // why it is refused, nil if it is not
-	isHit    bool   // the reply is a hit
-	answered bool   // reply and err are final
-	found    *pool  // by a pool request, counted as a connection of it
+	ask      *tokens.Ask   // records the lookup, nil if nothing is recorded; the event loop's alone
+	askIndex int           // of the job in jobs.asking, if it has an ask
+	answer   lookup.Answer // of a lookup
+	reply    []byte        // the whole message, unless err is set
+	err      error         // why it is refused, nil if it is not
+	isHit    bool          // the reply is a hit
+	answered bool          // reply and err are final
+	found    *pool         // by a pool request, counted as a connection of it
 	rules    *coordinator.Coordinator
+	client   clientInfo // of a pool request
 
 	next   *job // the next one with an equal envelope, nil if none
 	behind bool // an earlier one with an equal envelope has no reply yet
@@ -54,12 +58,13 @@ type job struct {
 // and queues, which the mutexes of the worker pools guard.
 type jobs struct {
 	current    *job            // being received, nil if none
-	change     *job            // the one that waits until running is 0, nil if none
+	waiting    *job            // the one that must not be run yet, nil if none: see mustWait
 	running    int             // that workers have or will have
+	asking     []*job          // those without an answer that have an ask
 	last       map[string]*job // the last unanswered one of each envelope
 	replyBytes int             // of replies that wait for those before them
 	bytes      int             // job.bytes of all
-	hashBytes  int             // admitted for all
+	submitted  int             // of those that workers have
 	queues     [numWorkerKinds]connQueue
 
 	ctx    context.Context // ends with the connection; nil before the first job
@@ -69,9 +74,6 @@ type jobs struct {
 	completed []*job // by workers; not taken by the event loop yet
 	closed    bool   // the connection is closed
 }
-
-// jobBytes is about what a job takes, apart from what it copies.
-const jobBytes = 1 << 10
 
 // newJob returns a job for a request.
 func (s *session) newJob(q *netproto.Request) *job {
@@ -116,11 +118,22 @@ func (j *job) prepare(q *netproto.Request) (err error) {
 		}
 	}
 	j.neededBytes = n * q.HashLen
-	return j.session.server.checkNeeded(j.neededBytes)
+	if err := j.session.server.checkNeeded(j.neededBytes); err != nil {
+		return err
+	}
+	s := j.session
+	only := s.inFlight.Load() == 0 && s.unsent.Load() == 0 && j.isSmall()
+	if !only && !s.fits(j.neededBytes) { // none of them need be copied
+		return errNoMemory
+	}
+	return nil
 }
 
 // addHashes copies the next hashes. It returns false if no more are needed.
 func (j *job) addHashes(hashes []byte) (wanted bool) {
+	if j.err != nil {
+		return false
+	}
 	if j.copied == nil {
 		j.copied = bufpool.GetFor(j.neededBytes)
 	}
@@ -159,29 +172,16 @@ func (s *session) acceptJob(q *netproto.Request) {
 	if problem := s.problemOf(q); problem != nil {
 		j.err = problem
 	}
-	if j.err == nil && j.copied != nil {
-		j.err = j.admit()
-	}
+	s.setAsk(j)
 	s.startJob(j, q)
-}
-
-// admit has the hashes of a job, which have arrived, admitted.
-func (j *job) admit() error {
-	js, n := &j.session.jobs, len(j.copied.B)
-	if !j.session.server.admission.Admit(int64(n), j.neededBytes <= admission.SmallBytes, int64(js.hashBytes)) {
-		return fmt.Errorf("%w: requests hold as much memory as limits.max_memory allows", errBusy)
-	}
-	j.admitted = n
-	js.hashBytes += n
-	return nil
 }
 
 // finishAsJob makes a job of a lookup whose hashes have been looked up: its answer takes long.
 func (s *session) finishAsJob(q *netproto.Request) {
 	j := s.newJob(q)
 	j.query, s.inline.query = s.inline.query, nil
-	j.bytes = j.query.Held()
 	s.inline.release()
+	s.setAsk(j)
 	s.startJob(j, q)
 }
 
@@ -189,30 +189,49 @@ func (s *session) finishAsJob(q *netproto.Request) {
 // for those before it.
 func (s *session) startJob(j *job, q *netproto.Request) {
 	j.q, j.began = q.Clone(), s.began
-	p := &j.q.Prompt
-	j.bytes += jobBytes + len(j.q.Envelope) + len(j.q.Echo) + len(j.q.Description) + len(p.Ranks) + len(p.States)
 	if !s.queueReply(j) {
 		return
+	}
+	if j.err == nil && !s.charge(j, j.copiedBytes()) {
+		j.err = errNoMemory
 	}
 	if j.err != nil {
 		s.applyJob(j)
 		return
 	}
-	op := &operations[j.tag]
-	if op.changes || j.query != nil {
+	if j.isBarrier() {
 		s.barrier = j
 	}
-	if op.changes && s.jobs.running > 0 {
-		s.jobs.change = j
+	if s.mustWait(j) {
+		s.barrier, s.jobs.waiting = j, j
 		return
 	}
 	s.submit(j)
 }
 
+// isBarrier reports whether what follows a job is read when it has ended.
+func (j *job) isBarrier() bool { return operations[j.tag].changes || j.query != nil }
+
+// mustWait reports whether a job must wait for those before it: because it changes something, or for memory. It is charged the
+// most that it may take. If no others are left to wait for, it fails with errNoMemory.
+func (s *session) mustWait(j *job) bool {
+	running := s.jobs.running > 0
+	switch {
+	case running && operations[j.tag].changes:
+		return true
+	case s.charge(j, j.copiedBytes()+j.workBytes()):
+		return false
+	case running:
+		return true
+	}
+	j.err = errNoMemory
+	return false
+}
+
 // submit gives a job to its workers.
 func (s *session) submit(j *job) {
 	op := &operations[j.tag]
-	if op.run == nil {
+	if j.err != nil || op.run == nil {
 		s.applyJob(j)
 		return
 	}
@@ -232,6 +251,7 @@ func (s *session) submit(j *job) {
 		}
 	}
 	js.running++
+	js.submitted += j.bytes
 	s.server.workers[kind].submit(&js.queues[kind], j)
 }
 
@@ -243,9 +263,9 @@ func (j *job) answerKnown() bool {
 		return false
 	}
 	j.session.ended = requestsPerLook - 1 // the turn may be over: the clock is looked at next
-	hit, ok := j.service.LookupKnown(j.numTokens, j.hashes())
+	answer, ok := j.service.LookupKnown(j.numTokens, j.hashes())
 	if ok {
-		j.isHit, j.reply = true, appendHit(j.reply, j.q.Envelope, hit)
+		j.isHit, j.answer, j.reply = true, answer, appendHit(j.reply, j.q.Envelope, answer.Hit)
 		j.release()
 	}
 	return ok
@@ -286,6 +306,7 @@ func (s *session) complete(j *job) {
 	defer js.mu.Unlock()
 	if js.closed {
 		s.server.pools.move(j.found, nil)
+		s.holdSubmitted(js.submitted - j.bytes)
 		return
 	}
 	js.completed = append(js.completed, j)
@@ -309,10 +330,18 @@ func (s *session) finishJobs() {
 		js.running--
 		s.applyJob(completed[0])
 	}
-	if j := js.change; j != nil && js.running == 0 && s.sendErr == nil {
-		js.change = nil
-		s.submit(j)
+	j := js.waiting
+	if j == nil || s.sendErr != nil {
+		return
 	}
+	if js.waiting = nil; s.mustWait(j) {
+		js.waiting = j
+		return
+	}
+	if !j.isBarrier() {
+		s.barrier = nil
+	}
+	s.submit(j)
 }
 
 // jobsPerTurn is how many jobs are answered in a turn.
@@ -325,6 +354,9 @@ func (s *session) takeCompleted() []*job {
 	defer js.mu.Unlock()
 	n := min(len(js.completed), jobsPerTurn)
 	completed := js.completed[:n:n]
+	for _, j := range completed {
+		js.submitted -= j.bytes
+	}
 	if js.completed = js.completed[n:]; len(js.completed) > 0 {
 		s.loop.push(s)
 	}
@@ -346,19 +378,11 @@ func (s *session) applyJob(j *job) {
 	s.finish(j)
 }
 
-// takeHashes returns the copied hashes, which the caller must release. They are admitted no longer.
+// takeHashes returns the copied hashes, which the caller must release.
 func (j *job) takeHashes() *bufpool.Buffer {
 	copied := j.copied
-	j.freeAdmitted()
 	j.copied = nil
 	return copied
-}
-
-// freeAdmitted frees what admit has had admitted.
-func (j *job) freeAdmitted() {
-	if j.admitted > 0 {
-		j.session.server.admission.Free(int64(j.admitted), j.neededBytes <= admission.SmallBytes)
-	}
 }
 
 // release frees what the job has copied. A worker may call it.
@@ -367,12 +391,10 @@ func (j *job) release() {
 		j.query.Release()
 		j.query = nil
 	}
-	if j.copied == nil {
-		return
+	if j.copied != nil {
+		j.copied.Release()
+		j.copied = nil
 	}
-	j.freeAdmitted()
-	j.copied.Release()
-	j.copied = nil
 }
 
 // dropCurrent drops the job that is being received.
@@ -388,18 +410,25 @@ func (s *session) closeJobs() {
 	js := &s.jobs
 	js.mu.Lock()
 	js.closed = true
+	submitted := js.submitted
 	for _, j := range js.completed {
 		s.server.pools.move(j.found, nil)
+		submitted -= j.bytes
 	}
 	js.completed = nil
+	s.holdSubmitted(submitted)
 	js.mu.Unlock()
 	if js.cancel != nil {
 		js.cancel()
 	}
 	s.dropCurrent()
-	if js.change != nil {
-		js.change.release()
-		js.change = nil
+	for _, j := range js.asking {
+		s.recordNow(j.ask)
+	}
+	js.asking = nil
+	if js.waiting != nil {
+		js.waiting.release()
+		js.waiting = nil
 	}
 	s.barrier = nil
 	clear(js.last)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/internal/requesterror"
+	"github.com/hitline/hitline/lookup"
 	"github.com/panjf2000/gnet/v2"
 )
 
@@ -35,7 +36,7 @@ func newLifecycle() lifecycle {
 }
 
 // errStarted is the error of a second Start.
-var errStarted = errors.New("server: it was started before; make another one")
+var errStarted = errors.New("the server was started before; make another one")
 
 // beginStart marks the server as started. It returns a context that ends with ctx or when
 // Shutdown is called.
@@ -113,7 +114,7 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	if err != nil { // gnet has closed its own descriptors
 		closeAll(listeners)
-		return fmt.Errorf("server: cannot start event loops: %w", err)
+		return fmt.Errorf("cannot start event loops: %w", err)
 	}
 	s.engine = engine
 	if err := s.openWakeSockets(); err != nil { // Start stops the loops
@@ -125,8 +126,9 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	s.workers = startWorkers(s.backend)
 	if s.backend != nil {
-		s.renewals.start(s.ctx)
+		s.renewer = lookup.StartRenewer(s.backend, s.memory)
 	}
+	s.accounts.start()
 	s.acceptor = startAcceptor(s, s.engine, listeners)
 	return nil
 }
@@ -160,7 +162,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	select {
 	case <-s.startEnded:
 	case <-ctx.Done(): // Start stops what it has started
-		return fmt.Errorf("server: still starting: %w", ctx.Err())
+		return fmt.Errorf("the server is still starting: %w", ctx.Err())
 	}
 	if !s.running() {
 		return s.Err()
@@ -191,7 +193,7 @@ func (s *Server) stopServing(why error) error {
 	case <-s.done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("server: event loops did not stop within %v", stopTimeout)
+		return fmt.Errorf("event loops did not stop within %v", stopTimeout)
 	}
 }
 
@@ -207,9 +209,13 @@ func (s *Server) stop(why error) {
 		if s.acceptor != nil {
 			s.acceptor.tls.close()
 		}
+		s.closeHalfClosed()
 		s.cancel()
-		s.workers.stop()     // after the loops, which submit to them
-		s.renewals.stop()    // after the loops, too
+		s.workers.stop() // after the loops, which submit to them
+		if s.renewer != nil {
+			s.renewer.Stop() // after the loops, too
+		}
+		s.accounts.stop()
 		s.closeWakeSockets() // after the workers, which write to them
 		s.err = why
 		close(s.done)
@@ -230,9 +236,6 @@ func (s *Server) watch(maxMissed int) {
 		select {
 		case <-s.done:
 			return
-		case <-s.overMemory:
-			_ = s.recovering("closing a connection for its memory", s.closeLargest)
-			continue
 		case <-tick.C:
 		}
 		if n := s.sweeps.Load(); n != last {

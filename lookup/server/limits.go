@@ -26,7 +26,8 @@ type Limits struct {
 
 	// MaxMemory bounds the bytes that all connections hold together: replies that are not
 	// read, bytes that are kept, requests that have not ended, the hashes of jobs, and over a backend
-	// keys and answers. Beyond it the connections that hold most are closed. Config.Memory overrides it.
+	// keys and answers. Requests beyond it are refused, and then connections closed whose peers make no progress.
+	// Config.Memory overrides it.
 	MaxMemory int64
 
 	// A connection that exceeds one of these is closed.
@@ -76,7 +77,7 @@ func (l Limits) check() error {
 		{"MessageTimeout", int64(l.MessageTimeout)}, {"IdleTimeout", int64(l.IdleTimeout)},
 	} {
 		if of.value < 0 {
-			return fmt.Errorf("server: %w: limit %s is %d, want 0 or more", api.ErrConfig, of.name, of.value)
+			return fmt.Errorf("%w: limit %s is %d, want 0 or more", api.ErrConfig, of.name, of.value)
 		}
 	}
 	return nil

@@ -66,7 +66,7 @@ func TestLimitsThatClose(t *testing.T) {
 		p.ClosedWithin(t)
 		lookuptest.Eventually(t, name, func() bool { return server.closed[c.reason].Load() == before+1 })
 	}
-	require.Zero(t, server.Stat().Failed)
+	require.Zero(t, server.Stat().RequestsRefused)
 }
 
 // At each limit of what a request asks for it is served, one past it the answer is
@@ -83,11 +83,11 @@ func TestLimitsThatRefuse(t *testing.T) {
 		"hash length": {lookup(2, netproto.MaxHashLen), append(lookup(2, 1)[:2:2], []byte{0, 65}, make([]byte, 130))},
 		"ping":        {[][]byte{[]byte("ping"), make([]byte, netproto.MaxPing)}, [][]byte{[]byte("ping"), make([]byte, netproto.MaxPing+1)}},
 	} {
-		before := server.Stat().Failed
+		before := server.Stat().RequestsRefused
 		require.NotEqual(t, []byte{0}, p.Ask(t, c.at...)[0], name)
-		require.Equal(t, before, server.Stat().Failed, name)
+		require.Equal(t, before, server.Stat().RequestsRefused, name)
 		require.Equal(t, []byte{0}, p.Ask(t, c.past...)[0], name)
-		require.Equal(t, before+1, server.Stat().Failed, name)
+		require.Equal(t, before+1, server.Stat().RequestsRefused, name)
 	}
 }
 

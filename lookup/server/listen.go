@@ -44,7 +44,7 @@ func (b *binder) bindAll(ctx context.Context, listeners []Listener) ([]*listener
 		}
 		if err != nil {
 			closeAll(all)
-			return nil, fmt.Errorf("server: cannot serve %s: %w", addr, err)
+			return nil, fmt.Errorf("cannot serve %s: %w", addr, err)
 		}
 		ln.setSettings(listeners[i].Settings)
 		all = append(all, ln)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -319,7 +320,7 @@ func TestLoopsAreEven(t *testing.T) {
 	server.mu.Lock()
 	defer server.mu.Unlock()
 	for _, c := range server.sessions {
-		loops[c.EventLoop()]++
+		loops[c.(gnet.Conn).EventLoop()]++
 	}
 	require.Len(t, loops, 4)
 	for _, n := range loops {

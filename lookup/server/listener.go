@@ -95,7 +95,7 @@ func listenersOf(cfg *Config) ([]Listener, error) {
 	}
 	for i := range all {
 		if err := all[i].check(); err != nil {
-			return nil, fmt.Errorf("server: %w: listen: %w", api.ErrConfig, err)
+			return nil, fmt.Errorf("%w: listen: %w", api.ErrConfig, err)
 		}
 	}
 	return all, nil
@@ -132,7 +132,7 @@ func (s *Server) SetListener(address string, settings Settings) error {
 		return err
 	}
 	if err := (&Listener{Address: l.addr, Settings: settings}).check(); err != nil {
-		return fmt.Errorf("server: %w: listen: %w", api.ErrConfig, err)
+		return fmt.Errorf("%w: listen: %w", api.ErrConfig, err)
 	}
 	l.setSettings(settings)
 	s.wakeSessions(l)
@@ -143,7 +143,7 @@ func (s *Server) SetListener(address string, settings Settings) error {
 func (s *Server) findListener(address string) (*listener, error) {
 	network, rest, err := api.SplitAddress(address)
 	if err != nil {
-		return nil, fmt.Errorf("server: %w: listen: %w", api.ErrConfig, err)
+		return nil, fmt.Errorf("%w: listen: %w", api.ErrConfig, err)
 	}
 	is := func(other string) bool {
 		n, r, err := api.SplitAddress(other)
@@ -154,7 +154,7 @@ func (s *Server) findListener(address string) (*listener, error) {
 			return l, nil
 		}
 	}
-	return nil, fmt.Errorf("server: %w: not listening on %q", api.ErrConfig, address)
+	return nil, fmt.Errorf("%w: not listening on %q", api.ErrConfig, address)
 }
 
 // wakeSessions makes the event loops check the authorization of a listener's sessions: see session.wake.

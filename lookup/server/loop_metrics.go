@@ -24,16 +24,15 @@ var (
 // counters. Each loop has its own, on its own cache lines, so that lookups on
 // two loops write to no common line. Stat adds them up.
 type loopMetrics struct {
-	_            cpu.CacheLinePad
-	durations    histogram.Counts
-	hashes       histogram.Counts
-	failed, busy atomic.Int64                   // see api.Stat
-	requests     [netproto.NumTags]atomic.Int64 // answered
+	_             cpu.CacheLinePad
+	durations     histogram.Counts
+	hashes        histogram.Counts
+	refused, busy atomic.Int64                   // see api.Stat
+	afterFIN      atomic.Int64                   // likewise
+	requests      [netproto.NumTags]atomic.Int64 // answered
 
-	held     atomic.Int64 // bytes that the loop's connections hold
-	charged  int64        // bytes that the loop has charged for them, see session.charge
-	heldStep int64        // charged is rounded up to it; 0: charged is not used
-	_        cpu.CacheLinePad
+	held atomic.Int64 // bytes that the loop's connections hold
+	_    cpu.CacheLinePad
 }
 
 // observeDurations counts lookups that took nanos nanoseconds each.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/hitline/hitline/coordinator"
@@ -24,6 +25,8 @@ type operation struct {
 	run func(ctx context.Context, j *job) error
 	// apply applies to the connection what run has found. The event loop calls it. nil: nothing.
 	apply func(s *session, j *job) error
+	// replyBytes bounds the bytes of a reply that may have to wait for others. nil: there are few.
+	replyBytes func(j *job) int
 }
 
 // inlineKind says when a request is answered as it arrives: see inline.go.
@@ -41,19 +44,19 @@ func init() { // the functions refer to the table
 	operations = [netproto.NumTags]operation{
 		netproto.TagLookup:      {inline: overMemory, lookup: true, callsStore: true, run: runLookup},
 		netproto.TagLookupFrom:  {inline: overMemory, lookup: true, from: true, callsStore: true, run: runLookup},
-		netproto.TagExplain:     {lookup: true, from: true, callsStore: true, run: runExplain},
-		netproto.TagPlan:        {lookup: true, from: true, callsStore: true, run: runPlan},
-		netproto.TagLoadMask:    {run: runMasks},
-		netproto.TagStoreMask:   {run: runMasks},
-		netproto.TagLookupMask:  {run: runMasks},
+		netproto.TagExplain:     {lookup: true, from: true, callsStore: true, run: runExplain, replyBytes: explanationBytes},
+		netproto.TagPlan:        {lookup: true, from: true, callsStore: true, run: runPlan, replyBytes: masksBytes},
+		netproto.TagLoadMask:    {run: runMasks, replyBytes: masksBytes},
+		netproto.TagStoreMask:   {run: runMasks, replyBytes: masksBytes},
+		netproto.TagLookupMask:  {run: runMasks, replyBytes: masksBytes},
 		netproto.TagStore:       {inline: overMemory, callsStore: true, changes: true, run: runStore},
 		netproto.TagEvict:       {inline: overMemory, callsStore: true, changes: true, run: runEvict},
 		netproto.TagStorePrompt: {callsStore: true, changes: true, run: runStorePrompt},
 		netproto.TagReset:       {callsStore: true, changes: true, run: runReset},
 		netproto.TagResetRank:   {callsStore: true, changes: true, run: runResetRank},
 		netproto.TagRenew:       {apply: applyRenew},
-		netproto.TagPing:        {inline: always, noPool: true, apply: applyPing},
-		netproto.TagStat:        {noPool: true, run: runStat},
+		netproto.TagPing:        {inline: always, noPool: true, apply: applyPing, replyBytes: echoBytes},
+		netproto.TagStat:        {noPool: true, run: runStat, replyBytes: statBytes},
 		netproto.TagPool:        {noPool: true, changes: true, run: runPool, apply: applyPool},
 		netproto.TagAuth:        {noPool: true, changes: true, apply: applyAuth},
 		netproto.TagUnknown:     {noPool: true},
@@ -74,14 +77,14 @@ func (j *job) doneJSON(v any) error {
 }
 
 func runLookup(ctx context.Context, j *job) (err error) {
-	var hit api.Hit
 	if j.query != nil {
-		hit, err = j.query.Finish()
+		j.answer.Hit, err = j.query.Finish()
+		j.answer.Ending = j.query.Ending(j.answer.Hit)
 	} else {
-		hit, err = j.service.Lookup(ctx, j.numTokens, j.hashes())
+		j.answer, err = j.service.LookupAnswer(ctx, j.numTokens, j.hashes())
 	}
 	if err == nil {
-		j.isHit, j.reply = true, appendHit(j.reply, j.q.Envelope, hit)
+		j.isHit, j.reply = true, appendHit(j.reply, j.q.Envelope, j.answer.Hit)
 	}
 	return err
 }
@@ -101,7 +104,7 @@ func runExplain(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	e.Pool = j.pool.name
+	e.Pool, e.Account = j.pool.name, j.explainTokens(&e)
 	return j.doneJSON(e)
 }
 
@@ -142,17 +145,31 @@ func encodeMasks(masks []api.GroupMask) (frame []byte) {
 }
 
 func runStore(ctx context.Context, j *job) error {
-	return j.doneIf(j.service.Store(ctx, coordinator.GroupRank(j.q.GroupRank), j.hashes()))
+	err := j.service.Store(ctx, coordinator.GroupRank(j.q.GroupRank), j.hashes())
+	if err == nil || errors.Is(err, api.ErrPartlyDone) {
+		j.recordKeys(coordinator.GroupRank(j.q.GroupRank), false)
+	}
+	return j.doneIf(err)
 }
 
 func runEvict(ctx context.Context, j *job) error {
-	return j.doneIf(j.service.Evict(ctx, coordinator.GroupRank(j.q.GroupRank), j.hashes()))
+	err := j.service.Evict(ctx, coordinator.GroupRank(j.q.GroupRank), j.hashes())
+	if err == nil || errors.Is(err, api.ErrPartlyDone) {
+		j.recordKeys(coordinator.GroupRank(j.q.GroupRank), true)
+	}
+	return j.doneIf(err)
 }
 
-func runReset(ctx context.Context, j *job) error { return j.doneIf(j.service.Reset(ctx)) }
+func runReset(ctx context.Context, j *job) error {
+	err := j.service.Reset(ctx)
+	j.recordReset(err)
+	return j.doneIf(err)
+}
 
 func runResetRank(ctx context.Context, j *job) error {
-	return j.doneIf(j.service.ResetRank(ctx, coordinator.GroupRank(j.q.GroupRank)))
+	err := j.service.ResetRank(ctx, coordinator.GroupRank(j.q.GroupRank))
+	j.recordReset(err)
+	return j.doneIf(err)
 }
 
 // doneIf sets the reply 01 if err is nil, and returns err.
@@ -178,7 +195,11 @@ func runStorePrompt(ctx context.Context, j *job) error {
 		group, tokens := p.State(i)
 		store.States = append(store.States, api.State{Group: int(group), Tokens: int64(tokens)})
 	}
-	stored, err := j.service.StorePrompt(ctx, store, j.hashes())
+	stored, err := j.service.StorePromptTelling(ctx, store, j.hashes(), func(places []int, keys coordinator.Hashes) {
+		for _, place := range places {
+			j.recordPlace(place, keys, false)
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -196,5 +217,5 @@ func applyPing(s *session, j *job) error {
 }
 
 func runStat(_ context.Context, j *job) error {
-	return j.doneJSON(j.session.server.statFor(j.credential, j.pool))
+	return j.doneJSON(j.session.statFor(j.credential, j.pool))
 }

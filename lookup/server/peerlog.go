@@ -13,9 +13,9 @@ import (
 // line every loglimit.Interval, with the number of events that were suppressed before it. At level debug each event has a
 // line. The server's counters have all of them.
 type peerLog struct {
-	logger *slog.Logger
-	closed [numReasons]loglimit.Limit
-	failed loglimit.Limit // requests refused for another reason than those below
+	logger  *slog.Logger
+	closed  [numReasons]loglimit.Limit
+	refused loglimit.Limit // requests refused for another reason than those below
 
 	disallowed, unauthenticated loglimit.Limit
 }
@@ -52,9 +52,9 @@ func (l *peerLog) connectionClosed(why closeReason, peer net.Addr, err error) {
 	}
 }
 
-// requestFailed logs why a request was answered 00.
-func (l *peerLog) requestFailed(peer net.Addr, err error) {
-	l.log(&l.failed, slog.LevelWarn, peerEvent{text: "request refused", peer: peer, err: err})
+// requestRefused logs why a request was answered 00.
+func (l *peerLog) requestRefused(peer net.Addr, err error) {
+	l.log(&l.refused, slog.LevelWarn, peerEvent{text: "request refused", peer: peer, err: err})
 }
 
 // notAllowed logs a request without permission. credential is empty for an anonymous peer.
@@ -98,7 +98,7 @@ func (l *peerLog) write(level slog.Level, e peerEvent) {
 	add("credential", e.credential)
 	add("listen", e.listener)
 	if e.err != nil {
-		add("error", packageNames.Replace(e.err.Error()))
+		add("error", e.err.Error())
 	}
 	if e.suppressed > 0 {
 		attrs = append(attrs, slog.Int("suppressed", e.suppressed))

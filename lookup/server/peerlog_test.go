@@ -38,7 +38,7 @@ func TestPeerLogIsLimited(t *testing.T) {
 		require.Equal(t, []string{first + " suppressed=100"}, log.Take())
 
 		for range 3 {
-			l.requestFailed(peer, lookup.ErrGroupRank)
+			l.requestRefused(peer, lookup.ErrGroupRank)
 		}
 		require.Equal(t, []string{`level=WARN msg="request refused" peer=10.0.0.1:5 error="group or rank is outside the configured pool"`}, log.Take())
 	})

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 
@@ -20,15 +21,16 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// description is the JSON of a pool request: the fields of the pool, and its name.
+// description is the JSON of a pool request: the fields of the pool, its name, and what the client says of itself.
 type description struct {
-	Name *string `json:"name"`
+	Name   *string         `json:"name"`
+	Client json.RawMessage `json:"client"`
 	coordinator.Pool
 }
 
 // runPool finds the described pool, or makes it.
 func runPool(_ context.Context, j *job) (err error) {
-	j.found, j.rules, err = j.session.server.describedPool(j.q.Description, j.credential)
+	j.found, j.rules, j.client, err = j.session.server.describedPool(j.q.Description, j.credential)
 	return err
 }
 
@@ -36,7 +38,7 @@ func runPool(_ context.Context, j *job) (err error) {
 func applyPool(s *session, j *job) error {
 	s.server.pools.move(s.pool, nil)
 	s.setPool(j.found, j.rules)
-	j.found = nil
+	j.found, s.client, s.asker = nil, j.client, j.client.asker()
 	reply := s.pool.reply(s.service.Coordinator())
 	reply.ResetRefused = s.resetRefused()
 	return j.doneJSON(reply)
@@ -92,25 +94,27 @@ func (s *session) undoSetup(j *job) {
 // describedPool returns the pool of a request, one that there is or a new one, and the described rules,
 // nil if it was only named. A connection of the pool is counted. c is the credential of the connection,
 // nil if it has none.
-func (s *Server) describedPool(text []byte, c *access.Credential) (*pool, *coordinator.Coordinator, error) {
+func (s *Server) describedPool(text []byte, c *access.Credential) (*pool, *coordinator.Coordinator, clientInfo, error) {
 	d, onlyName, err := parseDescription(text)
 	if err != nil {
-		return nil, nil, fmt.Errorf("the description of the pool cannot be read: %s", describeJSONError(err))
+		return nil, nil, clientInfo{}, fmt.Errorf("the description of the pool cannot be read: %s", describeJSONError(err))
 	}
+	info := parseClient(d.Client)
 	if d.Name != nil && !(onlyName && *d.Name == "") {
 		if err := CheckPoolName(*d.Name); err != nil {
-			return nil, nil, err
+			return nil, nil, info, err
 		}
 	}
 	if onlyName {
 		p, err := s.pools.findByName(*d.Name, c)
-		return p, nil, err
+		return p, nil, info, err
 	}
 	name := ""
 	if d.Name != nil {
 		name = *d.Name
 	}
-	return s.describe(name, d.Pool, c)
+	p, rules, err := s.describe(name, d.Pool, c)
+	return p, rules, info, err
 }
 
 // describe is describedPool for a description. name may be empty.
@@ -129,8 +133,7 @@ func (s *Server) describe(name string, described coordinator.Pool, c *access.Cre
 	return p, rules, err
 }
 
-// parseDescription decodes the JSON of a pool request. onlyName says that it has nothing but
-// a name.
+// parseDescription decodes the JSON of a pool request. onlyName says that it has no field of a pool, but a name.
 func parseDescription(text []byte) (d description, onlyName bool, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -144,6 +147,7 @@ func parseDescription(text []byte) (d description, onlyName bool, err error) {
 	if err := json.Unmarshal(text, &fields); err != nil {
 		return d, false, err
 	}
+	maps.DeleteFunc(fields, func(key string, _ json.RawMessage) bool { return strings.EqualFold(key, "client") })
 	return d, len(fields) == 1 && d.Name != nil, nil
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/conformance"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
@@ -39,7 +40,7 @@ func memoryService(pool coordinator.Pool) (*lookup.Service, error) {
 // engine is a pool with a value in nearly every field.
 func engine() coordinator.Pool {
 	return coordinator.Pool{
-		VLLM: "0.33.0", ModelName: "org/llama", CachePrefix: "team", HashBlockSize: 16, TPSize: 2, NumKVHead: 8, HashLen: 32,
+		VLLM: coordinator.NewestRelease(), ModelName: "org/llama", CachePrefix: "team", HashBlockSize: 16, TPSize: 2, NumKVHead: 8, HashLen: 32,
 		Groups: []coordinator.Group{
 			{Kind: coordinator.FullAttention, BlockSize: 16},
 			{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 512},
@@ -66,10 +67,10 @@ func TestDescribedPoolDiffers(t *testing.T) {
 	server := startPools(t, own, Config{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	for field, change := range map[string]func(p *coordinator.Pool){
-		"model_name is \"org/llama\", described as \"org/qwen\"": func(p *coordinator.Pool) { p.ModelName = "org/qwen" },
-		"groups[0].block_size is 16, described as 32":            func(p *coordinator.Pool) { p.Groups[0].BlockSize = 32 },
-		"vllm is \"0.33.0\", described as \"0.31.0\"":            func(p *coordinator.Pool) { p.VLLM = "0.31.0" },
-		"hash_len is 32, described as 16":                        func(p *coordinator.Pool) { p.HashLen = 16 },
+		"model_name is \"org/llama\", described as \"org/qwen\"":                        func(p *coordinator.Pool) { p.ModelName = "org/qwen" },
+		"groups[0].block_size is 16, described as 32":                                   func(p *coordinator.Pool) { p.Groups[0].BlockSize = 32 },
+		fmt.Sprintf("vllm is %q, described as \"0.31.0\"", coordinator.NewestRelease()): func(p *coordinator.Pool) { p.VLLM = "0.31.0" },
+		"hash_len is 32, described as 16":                                               func(p *coordinator.Pool) { p.HashLen = 16 },
 	} {
 		described := engine()
 		described.Groups = append([]coordinator.Group(nil), described.Groups...)
@@ -156,7 +157,7 @@ func TestPoolsInARow(t *testing.T) {
 }
 
 func numberedPool(i int) coordinator.Pool {
-	return coordinator.Pool{VLLM: "0.33.0", ModelName: fmt.Sprintf("model-%d", i), TPSize: 1 + i%3}
+	return coordinator.Pool{VLLM: coordinator.NewestRelease(), ModelName: fmt.Sprintf("model-%d", i), TPSize: 1 + i%3}
 }
 
 // Pools whose connections stay do not give way.
@@ -260,7 +261,7 @@ func TestPoolChangesBetweenRequests(t *testing.T) {
 
 // A refusal has as much as clients read, however much differs.
 func TestDifferencesAreBounded(t *testing.T) {
-	pool := coordinator.Pool{VLLM: "0.33.0", ModelName: "m", HashBlockSize: 16, SchedulerBlockSize: 32}
+	pool := coordinator.Pool{VLLM: coordinator.NewestRelease(), ModelName: "m", HashBlockSize: 16, SchedulerBlockSize: 32}
 	other := pool
 	pool.Groups = slices.Repeat([]coordinator.Group{{Kind: coordinator.FullAttention, BlockSize: 16}}, 64)
 	other.Groups = slices.Repeat([]coordinator.Group{{Kind: coordinator.MLAAttention, BlockSize: 32}}, 900)
@@ -353,7 +354,7 @@ func TestBadDescriptions(t *testing.T) {
 		manyGroups:                      "a pool of 65 groups; at most 64 are served",
 		`{"tp_size": 5000}`:             "too many groups and ranks for a described pool: 5000, at most 4096",
 		`{"model_name": "` + strings.Repeat("m", 513) + `"}`: "model_name is too long for a described pool: 513 bytes, at most 512",
-		`{"vllm": "0.99"}`: "unknown vLLM release",
+		`{"vllm": "` + conformance.UnknownRelease + `"}`:     "unknown vLLM release",
 	} {
 		frames := describe(t, p, []byte(text))
 		require.NotNil(t, refusalIn(frames), "%s: %q", text, frames)
@@ -400,11 +401,11 @@ func FuzzDescription(f *testing.F) {
 			return lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: &lookuptest.KeyStore{}})
 		}})
 		require.NoError(t, err)
-		p, _, err := server.describedPool(text, nil)
+		p, _, _, err := server.describedPool(text, nil)
 		if err != nil {
 			return
 		}
-		again, _, err := server.describedPool(text, nil)
+		again, _, _, err := server.describedPool(text, nil)
 		require.NoError(t, err)
 		require.Same(t, p, again)
 		_, err = json.Marshal(p.reply(p.service.Coordinator()))

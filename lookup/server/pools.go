@@ -18,6 +18,7 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/tokens"
 )
 
 // DefaultMaxPools is how many described pools a server has at most.
@@ -36,6 +37,10 @@ type pool struct {
 	hashBlock int  // tokens of a hash
 	described bool // it came into being by a description
 
+	blockSizes []int // of its groups
+
+	account *tokens.Account // nil if there is none; set before the pool is served
+
 	pong           atomic.Pointer[[]byte] // the frame of the reply to a ping, nil before the first
 	evictionLogged bool                   // used by logEvictions alone
 
@@ -45,7 +50,11 @@ type pool struct {
 
 func newPool(name string, service *lookup.Service) *pool {
 	config := service.Pool()
-	return &pool{name: name, digest: digestOf(config), service: service, hashLen: config.HashLen, hashBlock: config.HashBlockSize}
+	p := &pool{name: name, digest: digestOf(config), service: service, hashLen: config.HashLen, hashBlock: config.HashBlockSize}
+	for _, g := range config.Groups {
+		p.blockSizes = append(p.blockSizes, g.BlockSize)
+	}
+	return p
 }
 
 // digestOf returns the digest of a pool with its defaults. Its retention interval, which is about
@@ -64,6 +73,8 @@ type pools struct {
 	max     int                   // described ones
 	backend *lookup.SharedBackend // of all services, nil over the memory index
 	logger  *slog.Logger
+	open    func(*lookup.Service) *tokens.Account
+	close   func(*tokens.Account)
 
 	mu         sync.Mutex
 	byName     map[string]*pool // own, too
@@ -75,7 +86,7 @@ type pools struct {
 // of cfg.
 func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 	if service == nil && len(cfg.Pools) == 0 && cfg.AcceptPool == nil {
-		return nil, fmt.Errorf("server: %w: no service", api.ErrConfig)
+		return nil, fmt.Errorf("%w: no service", api.ErrConfig)
 	}
 	if cfg.MaxPools <= 0 {
 		cfg.MaxPools = DefaultMaxPools
@@ -102,13 +113,13 @@ func (ps *pools) addNamed(named ServedPool) error {
 	err := CheckPoolName(named.Name)
 	switch {
 	case named.Service == nil:
-		return fmt.Errorf("server: %w: pool %q has no service", api.ErrConfig, named.Name)
+		return fmt.Errorf("%w: pool %q has no service", api.ErrConfig, named.Name)
 	case err != nil:
-		return fmt.Errorf("server: %w: pool %q: %w", api.ErrConfig, named.Name, err)
+		return fmt.Errorf("%w: pool %q: %w", api.ErrConfig, named.Name, err)
 	case named.Service.Backend() != ps.backend:
-		return fmt.Errorf("server: %w: pool %q has another backend than the others", api.ErrConfig, named.Name)
+		return fmt.Errorf("%w: pool %q has another backend than the others", api.ErrConfig, named.Name)
 	case ps.byName[named.Name] != nil:
-		return fmt.Errorf("server: %w: two pools are named %q", api.ErrConfig, named.Name)
+		return fmt.Errorf("%w: two pools are named %q", api.ErrConfig, named.Name)
 	}
 	ps.byName[named.Name] = newPool(named.Name, named.Service)
 	return nil
@@ -207,32 +218,39 @@ func (ps *pools) findByName(name string, c *access.Credential) (*pool, error) {
 // given, otherwise one that does not differ. If there is none it makes one, if such are accepted. A tenant
 // makes none.
 func (ps *pools) get(name string, described *coordinator.Coordinator, c *access.Credential) (*pool, error) {
-	if p, err := ps.findOrAdd(name, described, c, nil); p != nil || err != nil {
+	if p, _, err := ps.findOrAdd(name, described, c, nil); p != nil || err != nil {
 		return p, err
 	}
 	made, err := ps.makeDescribed(name, described) // without mu: it takes milliseconds for thousands of ranks
 	if err != nil {
 		return nil, err
 	}
-	return ps.findOrAdd(name, described, c, made) // another connection may have made it meanwhile
+	made.account = ps.open(made.service)
+	p, replaced, err := ps.findOrAdd(name, described, c, made)
+	if p != made { // another connection may have made it meanwhile
+		ps.close(made.account)
+	}
+	if replaced != nil {
+		ps.close(replaced.account)
+	}
+	return p, err
 }
 
 // findOrAdd returns the pool of get. If there is none but one may be made, it adds made, and returns nil if
-// that is nil.
-func (ps *pools) findOrAdd(name string, described *coordinator.Coordinator, c *access.Credential, made *pool) (*pool, error) {
+// that is nil. replaced is the pool that gave way to it, nil if none did.
+func (ps *pools) findOrAdd(name string, described *coordinator.Coordinator, c *access.Credential, made *pool) (p, replaced *pool, err error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p, nearest := ps.find(name, described, c)
 	if p == nil {
-		replaced, err := ps.makeRoom(name, c, nearest)
-		if err != nil || made == nil {
-			return nil, err
+		if replaced, err = ps.makeRoom(name, c, nearest); err != nil || made == nil {
+			return nil, nil, err
 		}
 		ps.add(made, replaced)
 		p = made
 	}
 	ps.moveLocked(nil, p)
-	return p, nil
+	return p, replaced, nil
 }
 
 // find returns the pool that is described. If there is none it returns the one with the fewest differences
@@ -340,7 +358,7 @@ func (ps *pools) makeDescribed(name string, described *coordinator.Coordinator) 
 		return nil, err
 	}
 	if service.Backend() != ps.backend {
-		return nil, fmt.Errorf("server: %w: the service of a described pool has another backend", api.ErrConfig)
+		return nil, fmt.Errorf("%w: the service of a described pool has another backend", api.ErrConfig)
 	}
 	p := newPool(name, service)
 	p.described = true
@@ -420,6 +438,13 @@ func (ps *pools) names(c *access.Credential) (count int64, names []string) {
 		}
 	}
 	return count, names
+}
+
+// number returns how many pools there are.
+func (ps *pools) number() int {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return len(ps.byName)
 }
 
 // list returns the pools, the own one first and then by name.

@@ -61,9 +61,9 @@ func TestProtocolExamples(t *testing.T) {
 	}
 	blocks := coordinator.Pool{VLLM: "0.28.0", HashBlockSize: 16}
 	unset, threeBlocks := coordinator.Pool{HashBlockSize: 16}, "a0a1a200a0a1a201a0a1a202" // as lookup-protocol.md says
-	prompts := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, TPSize: 2, NumKVHead: 2}
+	prompts := coordinator.Pool{VLLM: coordinator.NewestRelease(), HashBlockSize: 16, TPSize: 2, NumKVHead: 2}
 	prompts.Groups = []coordinator.Group{group(coordinator.FullAttention, 16), group(coordinator.Mamba, 32)}
-	masks := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, SchedulerBlockSize: 64}
+	masks := coordinator.Pool{VLLM: coordinator.NewestRelease(), HashBlockSize: 16, SchedulerBlockSize: 64}
 	masks.Groups = []coordinator.Group{group(coordinator.FullAttention, 64), {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 17}}
 	for _, example := range []struct {
 		page, section string

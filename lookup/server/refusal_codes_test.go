@@ -214,7 +214,7 @@ func badForPool(t *testing.T) (list []badRequest) {
 	}
 	bad(otherLen, frames("renew", "\x00\x10", refusedKeys))
 	add(api.RefusalTooLarge, refusingMaxHashes, "17 hashes, at most 16", frames("renew", hashLen32, longestBlob))
-	add(api.RefusalUnsupported, 0, strings.TrimPrefix(lookup.ErrRenew.Error(), "lookup: "), frames("renew", hashLen32, refusedKeys))
+	add(api.RefusalUnsupported, 0, lookup.ErrRenew.Error(), frames("renew", hashLen32, refusedKeys))
 	from := func(tag string, tokens, start uint32, hashes int) [][]byte {
 		return frames(tag, u32s(tokens, start), hashLen32, refusedKeys[:32*hashes])
 	}
@@ -250,8 +250,8 @@ func badForPool(t *testing.T) (list []badRequest) {
 	bad("the description of the pool cannot be read: EOF", frames("pool", " "))
 	bad("the description of the pool cannot be read: tp_size is a JSON string, want a whole number", frames("pool", `{"tp_size":"2"}`))
 	unknownKind := new(coordinator.Kind).UnmarshalText([]byte("x"))
-	require.ErrorContains(t, unknownKind, `coordinator: unknown kind "x", want one of full_attention`)
-	bad("the description of the pool cannot be read: "+strings.TrimPrefix(unknownKind.Error(), "coordinator: "), frames("pool", `{"groups":[{"kind":"x"}]}`))
+	require.ErrorContains(t, unknownKind, `unknown kind "x", want one of full_attention`)
+	bad("the description of the pool cannot be read: "+unknownKind.Error(), frames("pool", `{"groups":[{"kind":"x"}]}`))
 	bad(`the description of the pool cannot be read: unknown field "tp"`, frames("pool", `{"tp":2}`))
 	bad(CheckPoolName("a b").Error(), frames("pool", `{"name":"a b"}`))
 	add(api.RefusalTooLarge, maxDescribedRanks, "too many groups and ranks for a described pool: 5000, at most 4096", frames("pool", `{"tp_size":5000,"num_kv_head":5000}`))
@@ -313,11 +313,11 @@ func (s refusing) check(t *testing.T, listener int, list []badRequest) {
 			if zmtp && len(list[i].frames) == 0 {
 				continue // to REP that is no message
 			}
-			before, failed := s.stored(t), s.Stat().Failed
+			before, failed := s.stored(t), s.Stat().RequestsRefused
 			p := s.dial(t, listener, zmtp)
 			list[i].check(t, p, s.vllm, zmtp)
 			require.NoError(t, p.Close())
-			require.Equal(t, failed+1, s.Stat().Failed)
+			require.Equal(t, failed+1, s.Stat().RequestsRefused)
 			require.Equal(t, before, s.stored(t), "%.20q", list[i].frames)
 		}
 	}
@@ -584,8 +584,8 @@ func TestRefusalOfMemory(t *testing.T) {
 		s := refusing{Server: startServer(t, cfg, Limits{MaxMemory: 256 << 10}), vllm: "0.29.0", store: store}
 		n := 4096
 		s.check(t, 0, []badRequest{{
-			frames: lookupFrames("explain", 16*n, hashLen32, lookuptest.Chain("large", n, 32)), code: api.RefusalTooLarge, limit: 96 << 10,
-			text: "131072 bytes of hashes, this server takes 98304 at a time (see limits.max_memory)",
+			frames: lookupFrames("explain", 16*n, hashLen32, lookuptest.Chain("large", n, 32)), code: api.RefusalTooLarge, limit: 36 << 10,
+			text: "131072 bytes of hashes, this server takes 36864 at a time (see limits.max_memory)",
 		}})
 	}
 }

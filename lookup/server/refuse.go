@@ -49,17 +49,12 @@ const maxReason, maxRefusal = 512, 64 << 10
 
 // reasonText returns the text of an error for a peer.
 func reasonText(err error) string {
-	text := packageNames.Replace(err.Error())
+	text := err.Error()
 	if len(text) > maxReason {
 		text = strings.ToValidUTF8(text[:maxReason-len("…")], "") + "…"
 	}
 	return text
 }
-
-// packageNames removes the names of packages from the text of an error: neither peers nor readers of the log know them.
-var packageNames = strings.NewReplacer(
-	"backend: ", "", "coordinator: ", "", "index: ", "", "lookup: ", "", "netproto: ", "", "server: ", "",
-)
 
 // statusOf returns the first frame of a refusal. The reference knows no reset that is done in part.
 func statusOf(tag netproto.Tag, r *api.Refusal) byte {
@@ -71,11 +66,14 @@ func statusOf(tag netproto.Tag, r *api.Refusal) byte {
 
 // countRefused counts a request that is refused, and has the log tell of it.
 func (s *session) countRefused(r *api.Refusal, err error) {
-	s.metrics.failed.Add(1)
+	s.metrics.refused.Add(1)
 	denied := (*notAllowedError)(nil)
 	switch {
 	case r.Refusal == api.RefusalBusy:
 		s.metrics.busy.Add(1)
+		if errors.Is(err, errNoMemory) {
+			s.server.memory.Refuse()
+		}
 	case r.Refusal == api.RefusalNotAuthenticated: // which failAuth has logged
 		return
 	case errors.As(err, &denied):
@@ -83,7 +81,7 @@ func (s *session) countRefused(r *api.Refusal, err error) {
 		s.server.peers.notAllowed(s.peer, denied.name, s.listener.addr, err)
 		return
 	}
-	s.server.peers.requestFailed(s.peer, err)
+	s.server.peers.requestRefused(s.peer, err)
 }
 
 // refusalOf returns why a request is refused, for programs.
@@ -106,10 +104,7 @@ func refusalOf(tag netproto.Tag, err error) *api.Refusal {
 	case errors.As(err, &limit):
 		r.Limit = limit.limit
 	case errors.As(err, &parts):
-		r.Parts, r.MoreParts = slices.Clone(parts.Parts), parts.More
-		for i := range r.Parts {
-			r.Parts[i].Error = packageNames.Replace(r.Parts[i].Error)
-		}
+		r.Parts, r.MoreParts = parts.Parts, parts.More
 	}
 	return r
 }

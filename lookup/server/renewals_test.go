@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/backend"
-	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
@@ -18,53 +17,49 @@ import (
 // leasingStore is a store with leases.
 type leasingStore struct{ lookuptest.KeyStore }
 
-func (*leasingStore) Lease() backend.Lease { return backend.Lease{Duration: time.Hour} }
+func (*leasingStore) Lease() backend.Lease { return backend.Lease{Duration: 4 * time.Second} }
 
-// A renew is answered before the store is asked, and what does not fit the queue is dropped.
+// A renew is answered before the store is asked. What waits is in the account, and what does not fit is dropped and
+// counted.
 func TestRenewals(t *testing.T) {
-	asked, answer := make(chan []string, 2*maxRenewals), make(chan struct{})
+	asked, answer := make(chan []string, 100), make(chan struct{})
 	store := &leasingStore{lookuptest.KeyStore{Before: func(ctx context.Context, op string, keys []string) error {
 		asked <- keys
-		<-answer
-		return nil
+		select {
+		case <-answer:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
 	}}}
-	service, err := lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
+	const maxMemory = 8 << 20
+	account := lookup.NewMemoryAccount(maxMemory)
+	remote := patient
+	remote.Memory = account
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: remote})
 	require.NoError(t, err)
-	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0"}}})
+	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0"}}, Memory: account})
 	require.NoError(t, err)
 	startTest(t, server)
 	c, err := client.Dial(t.Context(), server.Addrs()[0])
 	require.NoError(t, err)
 	defer c.Close()
-	chain := func(name string) coordinator.Hashes { return coordinator.NewHashes(lookuptest.Chain(name, 2, 32), 32) }
-	require.NoError(t, c.Renew(t.Context(), chain("first")))
+	renew := func(name string, n int) {
+		require.NoError(t, c.Renew(t.Context(), coordinator.NewHashes(lookuptest.Chain(name, n, 32), 32)))
+	}
+	renew("first", 2)
 	require.Len(t, <-asked, 2)
-	const tooMany = 3
-	for i := range maxRenewals + tooMany {
-		require.NoError(t, c.Renew(t.Context(), chain(string(rune('a'+i)))))
+	before, _, _ := account.Usage()
+	renew("second", 200)
+	after, _, _ := account.Usage()
+	require.GreaterOrEqual(t, after, before+32*200)
+	for i := range 20 {
+		renew(string(rune('a'+i)), 10_000)
 	}
+	require.EqualValues(t, 20, server.Stat().RenewalsDropped)
+	require.Zero(t, server.Stat().MemoryRefused)
+	require.Less(t, server.Stat().Memory, int64(maxMemory))
 	close(answer)
-	require.Eventually(t, func() bool { return server.Stat().RenewedKeys == 2*(1+maxRenewals) }, lookuptest.Patience, time.Millisecond)
-	require.Zero(t, server.renewals.bytes.Load())
-}
-
-// The bytes of the queue are bounded, but for a single request.
-func TestRenewalBytes(t *testing.T) {
-	service, err := lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: &leasingStore{}})
-	require.NoError(t, err)
-	r := renewals{queue: make(chan renewal, maxRenewals)}
-	add := func(size int) {
-		b := bufpool.GetFor(size)
-		b.B = append(b.B, make([]byte, size)...)
-		r.add(renewal{service: service, hashes: b, hashLen: 32})
-	}
-	for _, size := range []int{2 * maxRenewalBytes, 32} {
-		add(size)
-	}
-	require.Len(t, r.queue, 1)
-	r.stop()
-	require.Empty(t, r.queue)
-	require.Zero(t, r.bytes.Load())
+	require.Eventually(t, func() bool { return server.Stat().RenewedKeys == 202 }, lookuptest.Patience, time.Millisecond)
 }
 
 // The reply to pool says for which engines there is something to renew.

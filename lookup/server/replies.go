@@ -10,7 +10,7 @@ import (
 func (s *session) queueReply(j *job) bool {
 	if int(s.inFlight.Load()) >= 2*s.server.limits.MaxInFlight {
 		j.release()
-		s.sendErr = errInFlight
+		s.sendErr = errInFlight // closeJobs records its ask
 		return false
 	}
 	js := &s.jobs
@@ -22,6 +22,7 @@ func (s *session) queueReply(j *job) bool {
 		last.next, j.behind = j, true
 	}
 	js.last[key] = j
+	j.bytes = jobBytes
 	js.bytes += j.bytes
 	s.inFlight.Add(1)
 	s.server.inFlight.Add(1)
@@ -45,6 +46,7 @@ var bareDelimiter = string(netproto.AppendFrameHeader(nil, 0, true))
 func (s *session) finish(j *job) {
 	j.release()
 	clear(j.q.Token)
+	s.charge(j, min(j.bytes, jobBytes+len(j.q.Envelope)+len(j.reply)))
 	j.answered = true
 	if j.behind {
 		s.jobs.replyBytes += len(j.reply)
@@ -69,7 +71,6 @@ func (s *session) finish(j *job) {
 func (s *session) writeReply(j *job) {
 	js := &s.jobs
 	js.bytes -= j.bytes
-	js.hashBytes -= j.admitted
 	s.inFlight.Add(-1)
 	s.server.inFlight.Add(-1)
 	if j.err != nil {
@@ -81,6 +82,15 @@ func (s *session) writeReply(j *job) {
 		s.metrics.observeDurations(max(monotime.Now()-j.began, 0), 1)
 		s.metrics.observeHashes(j.q.NumHashes)
 	}
-	s.metrics.requests[j.tag].Add(1)
+	s.countAnswer(j.tag)
+	s.answerJobAsk(j)
 	s.flush(flushAt)
+}
+
+// countAnswer counts a request whose reply is written. One that is written after the peer's FIN may have been given up.
+func (s *session) countAnswer(tag netproto.Tag) {
+	s.metrics.requests[tag].Add(1)
+	if s.halfClosed != nil {
+		s.metrics.afterFIN.Add(1)
+	}
 }

@@ -47,6 +47,9 @@ type Config struct {
 	// Memory, if set, counts what connections hold, in place of an account of Limits.MaxMemory
 	// bytes. The backend's RemoteConfig.Memory should be the same.
 	Memory *lookup.MemoryAccount
+	// AccountBytes bounds the memory of what was asked of one pool: see package tokens. Default: 4 MiB. A negative number
+	// means that no account is kept of where the tokens of prompts went.
+	AccountBytes int
 	// CPU is what handshakes of TLS compute on, which the program's other listeners may share. Default: half of the
 	// processors, at least one.
 	CPU *cpushare.Share
@@ -65,6 +68,7 @@ type Server struct {
 
 	backend   *lookup.SharedBackend // nil over the memory index
 	pools     *pools
+	accounts  *accounting
 	cfg       Config
 	instance  api.Instance // without its limits
 	pong      []byte       // the frame of the reply to a ping without a pool
@@ -73,22 +77,21 @@ type Server struct {
 	acceptor  *acceptor    // of all bound listeners
 	addrs     []string     // bound, see Addrs
 
-	limits     Limits          // in effect
-	ctx        context.Context // of jobs; ends when the server stops
-	cancel     context.CancelFunc
-	workers    workerPools
-	renewals   renewals
-	admission  *admission.Admission
-	peers      *peerLog
-	memory     *lookup.MemoryAccount
-	charged    atomic.Int64  // bytes of memory that connections hold, as the loops have charged them
-	maxHeld    int64         // their bound
-	overMemory chan struct{} // holds an element while closeLargest is to be called
+	limits    Limits          // in effect
+	ctx       context.Context // of jobs; ends when the server stops
+	cancel    context.CancelFunc
+	workers   workerPools
+	renewer   *lookup.Renewer      // nil over the memory index
+	admission *admission.Admission // of what connections hold
+	peers     *peerLog
+	memory    *lookup.MemoryAccount // of the keys of a store, and what is remembered of it
 
 	mu       sync.Mutex
-	sessions map[*session]gnet.Conn // open connections
+	sessions map[*session]peerConn // open connections
 	loops    map[gnet.EventLoop]*eventLoop
 	wakeFDs  []int // of the loops
+
+	halfClosed sync.WaitGroup // the goroutines of half-closed connections
 
 	sweeps      atomic.Int64   // calls of closeOverdue, see watch
 	evictionLog loglimit.Limit // of logEvictions
@@ -131,13 +134,17 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	if cfg.Memory == nil {
 		cfg.Memory = lookup.NewMemoryAccount(limits.MaxMemory)
 	}
-	shared := cfg.Backend != nil && cfg.Backend.Config().Memory == cfg.Memory
 	s := &Server{
 		listeners: listeners,
-		memory:    cfg.Memory, maxHeld: maxHeldOf(cfg.Memory, shared), overMemory: make(chan struct{}, 1),
-		admission: newAdmission(cfg.Memory, cfg.Backend),
+		memory:    cfg.Memory,
+		admission: newAdmission(cfg.Memory, cfg.Backend, limits.MaxConnections),
 		backend:   cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
-		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{}, peers: newPeerLog(cfg.Logger),
+		sessions: map[*session]peerConn{}, loops: map[gnet.EventLoop]*eventLoop{}, peers: newPeerLog(cfg.Logger),
+	}
+	s.accounts = newAccounting(cfg.AccountBytes, cfg.Memory, cfg.Backend)
+	pools.open, pools.close = s.accounts.openAccount, s.accounts.Close
+	for _, p := range pools.list() {
+		p.account = pools.open(p.service)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.instance = newInstance(cfg.Version)

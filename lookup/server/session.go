@@ -9,15 +9,17 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/netproto"
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/cpu"
 )
 
 // session is one connection: the reader of its requests, and their replies. It belongs to its event
-// loop. The atomic fields are read by closeOverdue, drain and closeLargest. Whoever closes
+// loop. The atomic fields are read by closeOverdue, drain and closeLate. Whoever closes
 // the connection sets reason.
 type session struct {
 	_      cpu.CacheLinePad // what other event loops write to is on other cache lines
@@ -25,10 +27,14 @@ type session struct {
 	authorization
 	pool    *pool           // that its requests are about, nil if none
 	service *lookup.Service // of the pool, with the retention interval of the engine; nil if none
+	client  clientInfo      // of the last pool request that was served
 	reader  *netproto.Reader
 
 	inline inlineRequest // the request that is answered as it arrives
 	jobs   jobs          // the requests that workers answer
+	wanted bool          // more hashes of the request that is being received can change its answer
+	ask    *tokens.Ask   // records it, nil if nothing is recorded
+	asker  string        // of its lookups: what its client says, else a host; "" before the first
 
 	conn         replyWriter
 	out          *bufpool.Buffer // replies of this turn that are not written; nil outside of turns
@@ -40,6 +46,7 @@ type session struct {
 
 	turnStart time.Time
 	ended     uint      // requests that have ended
+	turnEnd   uint      // the turn is not over before as many have
 	barrier   *job      // nothing after it is read before it has ended; nil if there is none
 	kept      keptBytes // that arrived meanwhile, or were left by a turn
 	closed    bool
@@ -51,20 +58,21 @@ type session struct {
 	lookupsAnswered int64        // in this turn
 	earlierBegan    int64        // when the first of them began, if in an earlier turn; otherwise 0
 	peer            net.Addr     // for the log, may be nil
-	gnetConn        gnet.Conn    // nil in tests
+	peerConn        peerConn     // nil in tests
+	halfClosed      *halfClosed  // nil before the peer's FIN
 	tls             *tlsConn     // nil without TLS
 	closeErr        error        // why the connection is closed, if there is more than reason
 
-	messageSince   atomic.Int64  // when the message being received began, in monotime; 0 if none
-	lastActive     atomic.Int64  // when the last byte arrived, in monotime
-	handshakeSince atomic.Int64  // when the unfinished ZMTP handshake began, in monotime; 0 if none
-	ttl            atomic.Int64  // of the ZMTP peer's heartbeat, in nanoseconds; 0 if none
-	keeping        atomic.Bool   // it has kept bytes
-	reason         atomic.Uint32 // closeReason; closedByPeer until it is set
-	inFlight       atomic.Int64  // jobs without a reply
-	unsent         atomic.Int64  // bytes of replies that the kernel has not accepted yet
-	unsentSince    atomic.Int64  // when the kernel last accepted some of them, in monotime; 0 if there are none
-	held           atomic.Int64  // bytes charged to Server.memory
+	messageSince   atomic.Int64     // when the message being received began, in monotime; 0 if none
+	lastActive     atomic.Int64     // when the last byte arrived, in monotime
+	handshakeSince atomic.Int64     // when the unfinished ZMTP handshake began, in monotime; 0 if none
+	ttl            atomic.Int64     // of the ZMTP peer's heartbeat, in nanoseconds; 0 if none
+	keeping        atomic.Bool      // it has kept bytes
+	reason         atomic.Uint32    // closeReason; closedByPeer until it is set
+	inFlight       atomic.Int64     // jobs without a reply
+	unsent         atomic.Int64     // bytes of replies that the kernel has not accepted yet
+	unsentSince    atomic.Int64     // when the kernel last accepted some of them, in monotime; 0 if there are none
+	held           admission.Holder // bytes charged to Server.admission
 	_              cpu.CacheLinePad
 }
 
@@ -72,6 +80,14 @@ type session struct {
 type replyWriter interface {
 	Write(b []byte) (int, error)
 	OutboundBuffered() int // bytes written that the kernel has not accepted yet
+}
+
+// peerConn is the part of gnet.Conn that the server uses of an open connection.
+type peerConn interface {
+	replyWriter
+	Fd() int
+	Wake(callback gnet.AsyncCallback) error
+	Close() error
 }
 
 // newSession returns the session of an accepted connection.
@@ -87,6 +103,8 @@ func newSession(server *Server, loop *eventLoop, conn replyWriter, p *pendingCon
 
 // close releases what the session holds. The connection is closed.
 func (s *session) close() {
+	s.dropAsk()
+	s.recordAsks(false)
 	s.inline.release()
 	s.closeJobs()
 	s.closed = true
@@ -96,7 +114,6 @@ func (s *session) close() {
 	s.kept.release()
 	s.keeping.Store(false)
 	s.server.pools.move(s.pool, nil)
-	s.charge(-s.held.Swap(0), 0)
 }
 
 // closeWith sets the reason why the connection ends and returns the action that ends it.
@@ -118,6 +135,7 @@ func (s *session) beginTurn() {
 // endTurn writes the replies of the turn. It returns err, or why no reply is sent any more.
 func (s *session) endTurn(err error) error {
 	s.flush(0)
+	s.recordAsks(false)
 	if s.out.B = s.out.B[:0]; cap(s.out.B) <= maxReplies {
 		replyBuffers.Put(s.out)
 	}
@@ -219,14 +237,15 @@ func (s *session) flush(minBytes int) {
 		s.sendErr = errSlowReader
 	}
 	s.out.B = s.out.B[:0]
+	s.recordAsks(s.sendErr == nil)
 }
 
 // The values of session.sendErr, besides errRevoked and errExpired.
 var (
-	errConnGone   = errors.New("server: connection is gone")
-	errSlowReader = errors.New("server: peer does not read its replies")
-	errMemory     = errors.New("server: memory is short, and more is kept for this connection than it may have in flight")
-	errInFlight   = errors.New("server: more is in flight than limits.max_in_flight and the limits of a message allow")
+	errConnGone   = errors.New("the connection is gone")
+	errSlowReader = errors.New("the peer does not read its replies")
+	errMemory     = errors.New("memory is short, and more is kept for this connection than it may have in flight")
+	errInFlight   = errors.New("more is in flight than limits.max_in_flight and the limits of a message allow")
 )
 
 // Begin implements netproto.Handler.
@@ -235,9 +254,12 @@ func (s *session) Begin(q *netproto.Request) bool {
 	case s.sendErr != nil || !s.allow(q):
 		return false
 	case s.answersInline(q.Tag):
-		return s.beginInline(q)
+		s.wanted = s.beginInline(q)
+	default:
+		s.wanted = s.beginJob(q)
 	}
-	return s.beginJob(q)
+	s.beginAsk(q)
+	return s.wanted || s.ask != nil
 }
 
 // answersInline reports whether a request that begins now is answered as it arrives. One that comes
@@ -249,13 +271,20 @@ func (s *session) answersInline(tag netproto.Tag) bool {
 
 // Hashes implements netproto.Handler.
 func (s *session) Hashes(q *netproto.Request, hashes []byte) bool {
-	switch {
-	case !s.allow(q):
+	if !s.allow(q) {
 		return false
-	case s.jobs.current != nil:
-		return s.jobs.current.addHashes(hashes)
 	}
-	return s.inline.addHashes(q, hashes)
+	if s.ask != nil {
+		s.ask.AddHashes(hashes, q.HashLen)
+	}
+	switch {
+	case !s.wanted:
+	case s.jobs.current != nil:
+		s.wanted = s.jobs.current.addHashes(hashes)
+	default:
+		s.wanted = s.inline.addHashes(q, hashes)
+	}
+	return s.wanted || s.ask != nil
 }
 
 // End implements netproto.Handler. It returns false if what follows must wait.
@@ -265,8 +294,12 @@ func (s *session) End(q *netproto.Request) bool {
 	if s.sendErr == nil {
 		s.allow(q) // otherwise the request has a problem, or sendErr is set
 	}
+	if s.ask != nil && s.problemOf(q) != nil {
+		s.dropAsk()
+	}
 	switch {
 	case s.sendErr != nil:
+		s.recordNow(s.takeAsk())
 		s.inline.release()
 		s.dropCurrent()
 		return false
@@ -277,7 +310,8 @@ func (s *session) End(q *netproto.Request) bool {
 	}
 	s.denied = nil
 	s.flush(flushAt)
-	return s.barrier == nil && s.sendErr == nil && !s.isTurnOver()
+	s.ended++
+	return !s.mustKeep() && s.sendErr == nil && (s.ended%requestsPerLook != 0 || !s.isTurnOver())
 }
 
 // problemOf returns why a request that has ended cannot be served, nil if it can.
@@ -307,6 +341,7 @@ func (s *session) endsInline(q *netproto.Request) bool {
 func (s *session) Dropped(*netproto.Request) {
 	s.messageEnded = true
 	s.denied = nil
+	s.dropAsk()
 	s.inline.release()
 	s.dropCurrent()
 }

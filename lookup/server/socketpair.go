@@ -26,25 +26,22 @@ func connPair() (one, other *net.UnixConn, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if one, err = connOf(fds[0]); err != nil {
+	first, err := connOf(fds[0])
+	if err != nil {
 		_ = unix.Close(fds[1])
 		return nil, nil, err
 	}
-	if other, err = connOf(fds[1]); err != nil {
-		_ = one.Close()
+	second, err := connOf(fds[1])
+	if err != nil {
+		_ = first.Close()
 		return nil, nil, err
 	}
-	return one, other, nil
+	return first.(*net.UnixConn), second.(*net.UnixConn), nil
 }
 
-// connOf returns the connection of a unix socket's descriptor, which it closes: the connection has one of
-// its own.
-func connOf(fd int) (*net.UnixConn, error) {
-	file := os.NewFile(uintptr(fd), "socketpair")
+// connOf returns the connection of a socket's descriptor, which it closes: the connection has one of its own.
+func connOf(fd int) (net.Conn, error) {
+	file := os.NewFile(uintptr(fd), "socket")
 	defer func() { _ = file.Close() }()
-	conn, err := net.FileConn(file)
-	if err != nil {
-		return nil, err
-	}
-	return conn.(*net.UnixConn), nil
+	return net.FileConn(file)
 }

@@ -17,18 +17,30 @@ func (s *Server) Stat() api.Stat { return s.statOf(s.pools.own) }
 func (s *Server) PoolStats() map[string]api.Stat {
 	stats := map[string]api.Stat{}
 	for _, p := range s.pools.list() {
-		stats[p.name] = p.service.Stat()
+		st := p.service.Stat()
+		st.PoolTokens = s.tokensOf(p)
+		stats[p.name] = st
 	}
 	return stats
 }
 
-// statFor returns what a peer is told, about its pool, which may be nil. A tenant is told of no other
-// pool, and nothing that other peers change.
-func (s *Server) statFor(c *access.Credential, p *pool) api.Stat {
-	if !c.IsTenant() {
-		return s.statOf(p)
-	}
+// statFor returns what the peer is told, about its pool, which may be nil. A tenant is told of no other pool, and nothing that
+// other peers change. Who asks is told to those whom the server knows.
+func (ses *session) statFor(c *access.Credential, p *pool) api.Stat {
+	s := ses.server
 	st := s.poolStat(p)
+	if !c.IsTenant() {
+		st = s.statOf(p)
+	}
+	if t := st.PoolTokens; t != nil {
+		t.LostMost = nil
+		if !ses.isKnown(c) {
+			t.Askers, t.OtherAskers = nil, nil
+		}
+	}
+	if !c.IsTenant() {
+		return st
+	}
 	st.Pools, st.PoolNames = s.pools.names(c)
 	st.Closed = map[string]int64{}
 	return st
@@ -40,13 +52,13 @@ func (s *Server) statOf(p *pool) api.Stat {
 	st.Pools, st.PoolNames = s.pools.names(nil)
 	st.Connections = s.connections.Load()
 	st.Memory, _, st.MemoryRefused = s.memory.Usage()
-	st.Memory = max(st.Memory-s.charged.Load(), 0) // rounded up by the loops; what they hold is added below
 	st.Requests, st.Closed, st.NotAllowed = map[string]int64{}, map[string]int64{}, map[string]int64{}
 	for _, m := range s.loopMetrics() {
 		addCounts(st.Requests, m.requests[:], tagName)
 		st.Memory += m.held.Load()
-		st.Failed += m.failed.Load()
+		st.RequestsRefused += m.refused.Load()
 		st.Busy += m.busy.Load()
+		st.AfterFIN += m.afterFIN.Load()
 	}
 	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()
 	addCounts(st.Closed, s.closed[:], func(r int) string { return closeReason(r).String() })
@@ -66,7 +78,7 @@ func (s *Server) poolStat(p *pool) api.Stat {
 	}
 	if p != nil {
 		st = p.service.Stat()
-		st.Pool = p.name
+		st.Pool, st.PoolTokens = p.name, s.tokensOf(p)
 	}
 	st.Instance, st.StartTime = s.instance.ID, s.instance.StartTime
 	st.MaxConnections = int64(s.limits.MaxConnections)

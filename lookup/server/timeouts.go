@@ -38,7 +38,7 @@ func (s *Server) exceededLimit(ses *session, reason closeReason) error {
 	limits := &s.limits
 	switch reason {
 	case closedMemory:
-		return fmt.Errorf("limits.max_memory is used up (connections may hold %d bytes of it); this one held %d", s.maxHeld, ses.held.Load())
+		return fmt.Errorf("limits.max_memory is used up; this connection held %d bytes of it", ses.held.Bytes())
 	case closedSlowReader:
 		return fmt.Errorf("more than %d bytes of replies are not read", limits.MaxUnsent)
 	case closedInFlight:

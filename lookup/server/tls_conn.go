@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // tlsConn is a connection of a tls:// listener. gnet has no TLS, so goroutines copy between the
@@ -54,8 +56,14 @@ func (c *tlsConn) copyIn() {
 		err = c.moveIn(inner)
 		c.moving.Store(false)
 	}
+	if errors.Is(err, unix.ECONNRESET) { // nobody reads its replies
+		_ = c.inner.Close()
+	}
 	_ = c.inner.CloseWrite() // the session has the end after all bytes; it may have ended before
 	c.discard()
+	if c.raw.Read(func(fd uintptr) bool { return isBroken(int(fd)) }) == nil { // a reset after its end
+		_ = c.inner.Close()
+	}
 }
 
 // maxInPair is how many bytes may be in the pair when more are written. A further readBuffer of
@@ -128,7 +136,7 @@ func (c *tlsConn) linger(end time.Time) {
 }
 
 // errSessionEnded is the end of a session's replies.
-var errSessionEnded = errors.New("server: session has ended")
+var errSessionEnded = errors.New("the session has ended")
 
 // moveOut waits for replies, and until the peer takes some, and writes them. It returns
 // errSessionEnded after the last of them, any other error if they cannot be sent.

@@ -406,7 +406,7 @@ func TestTLSShutdownSendsReplies(t *testing.T) {
 }
 
 // inPair returns how many bytes of replies the peer's goroutine has not taken yet.
-func (s *session) inPair() int64 { return unacknowledged(s.gnetConn.Fd()) }
+func (s *session) inPair() int64 { return unacknowledged(s.peerConn.Fd()) }
 
 // At the end of its time Shutdown cuts off a peer that does not read, and says so.
 func TestTLSShutdownDeadline(t *testing.T) {

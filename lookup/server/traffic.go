@@ -31,13 +31,15 @@ const (
 	turnTime, readOnTime = 100 * time.Microsecond, 50 * time.Microsecond
 	// requestsPerLook is how many requests are served before the clock is looked at.
 	requestsPerLook = 8
+	// requestsWithoutMemory is how many more a turn serves if there is no memory to keep them.
+	requestsWithoutMemory = 64
 )
 
 // readBuffers holds the buffers of readOn.
 var readBuffers = sync.Pool{New: func() any { return new([readOnBuffer]byte) }}
 
 // errFault closes a connection whose turn has panicked.
-var errFault = errors.New("server: a turn has failed")
+var errFault = errors.New("a turn has failed")
 
 // serveTurn runs a turn: for what has arrived on c, or for what workers have completed if c is nil. A panic closes the
 // connection.
@@ -115,10 +117,9 @@ func (s *session) receive(p []byte) error {
 	return err
 }
 
-// isTurnOver reports, after a request, whether the turn is over.
+// isTurnOver reports whether the turn is over.
 func (s *session) isTurnOver() bool {
-	s.ended++
-	return s.ended%requestsPerLook == 0 && time.Since(s.turnStart) > turnTime
+	return s.ended >= s.turnEnd && time.Since(s.turnStart) > turnTime
 }
 
 // feed reads bytes until they end, until the turn is over, or until a request after which others must
@@ -133,7 +134,10 @@ func (s *session) feed(p []byte) (n int, err error) {
 
 // isKeeping reports whether bytes that arrive are kept: because a request before them must end first,
 // or because others are kept already.
-func (s *session) isKeeping() bool { return s.barrier != nil || s.kept.size > 0 }
+func (s *session) isKeeping() bool { return s.mustKeep() || s.kept.size > 0 }
+
+// mustKeep reports whether no request may be read before another has ended.
+func (s *session) mustKeep() bool { return s.barrier != nil || !s.hasRoom() }
 
 // keep keeps bytes for a later turn. A client that keeps to api.Limits never has more than a message and
 // its share of requests here; one that has is closed.
@@ -144,16 +148,21 @@ func (s *session) keep(p []byte) error {
 	if int64(s.kept.size) > s.server.limits.MaxMessage+maxInFlightBytes {
 		return errInFlight
 	}
-	if s.barrier == nil {
-		s.loop.push(s)
+	switch {
+	case s.mustKeep():
+		return nil
+	case !s.hold(): // it is served rather than closed
+		s.turnEnd = s.ended + requestsWithoutMemory
+		return s.serveKept()
 	}
+	s.loop.push(s)
 	return nil
 }
 
 // serveKept serves what was kept, until the turn is over: the event loop then serves others first.
 func (s *session) serveKept() error {
-	for s.barrier == nil && s.kept.size > 0 {
-		if time.Since(s.turnStart) > turnTime {
+	for s.kept.size > 0 && !s.mustKeep() {
+		if s.isTurnOver() {
 			s.loop.push(s)
 			return nil
 		}

@@ -56,7 +56,7 @@ func TestZMTPBesideRaw(t *testing.T) {
 	p.Reads(t, []byte("\x04\x08\x04PONGabc"))
 	require.Equal(t, [][]byte{{}, {1}, []byte("x")}, p.Ask(t, nil, []byte("ping"), []byte("x")))
 	st := statOf(t, raw)
-	require.EqualValues(t, 2, st.Failed)
+	require.EqualValues(t, 2, st.RequestsRefused)
 }
 
 func TestZMTPRefused(t *testing.T) {

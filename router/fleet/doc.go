@@ -20,6 +20,24 @@
 // part. While the set stays the same nothing else is done. Where it changes, the prefixes of the holders that it lacks
 // end.
 //
+// # A query
+//
+// Three blocks are asked about. Engine a has them on the GPU; b has the first on the GPU, and the second in CPU memory.
+// A prefix is open until a block is missing, in a medium or in all together:
+//
+//	hash                h0           h1                h2
+//	its set             (GPU: a b)   (GPU: a)(CPU: b)  (GPU: a)
+//	open: in all        a b          a b               a
+//	      on the GPU    a b          a                 a
+//	ends                             b: 1 on the GPU   b: 2 in all
+//
+// At the end those of a end, too, after 3 in both. The answer is a 3 (GPU 3), b 2 (GPU 1): ends in order, the longest
+// first, with the names of holders and media. Each step is of 64 holders at a time.
+//
+// By the rules of several groups a pass records runs of hashes with one set. Open are the prefixes in the first group of
+// full attention. When none is left, only some more hashes can matter. Then package coordinator is asked for each holder
+// and medium.
+//
 // # Glossary
 //
 //   - key: the short form of a block hash, 64 bits. Answers are as good as these are unique.

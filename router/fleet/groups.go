@@ -90,7 +90,7 @@ func makeRules(cfg *Config, groups []coordinator.Group, numbers []int) (*rules, 
 	if release == "" {
 		release = coordinator.NewestRelease()
 	}
-	c, err := coordinator.New(coordinator.Pool{HashBlockSize: cfg.BlockSize, VLLM: release, AllowUnknownVLLM: true, Groups: groups})
+	c, err := coordinator.New(coordinator.Pool{HashBlockSize: cfg.BlockSize, VLLM: release, Groups: groups})
 	if err != nil {
 		return nil, err
 	}

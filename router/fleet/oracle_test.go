@@ -141,7 +141,7 @@ func newOracle(t *testing.T, kind oracleKind, seed uint64) *oracle {
 	if kind.hasRules {
 		cfg.Release = []string{"", "0.28.0", "0.30.0", "0.32.0", "0.33.0"}[o.rng.IntN(5)]
 		release := cmp.Or(cfg.Release, coordinator.NewestRelease())
-		o.model.rules, err = coordinator.New(coordinator.Pool{HashBlockSize: oracleBlock, VLLM: release, AllowUnknownVLLM: true, Groups: kind.groups})
+		o.model.rules, err = coordinator.New(coordinator.Pool{HashBlockSize: oracleBlock, VLLM: release, Groups: kind.groups})
 		require.NoError(t, err)
 	}
 	o.fleet, err = New(cfg)

@@ -12,24 +12,23 @@ import (
 // meanwhile counts for nothing but what is predicted.
 type Query struct {
 	LastKnown bool    // what stale holders had last counts, too; set before Begin
-	pass              // by the first rules
-	others    []*pass // by further ones
-	another   int     // how many of others are in use: the rest is reused
+	passes    []*pass // one for each of the rules in use; reused
+	numPasses int     // in use
 	answer    answer
 }
 
 // pass is a query about the holders of some rules.
 type pass struct {
-	fleet    *Fleet
-	core     *core
-	rules    *rules
-	version  uint64 // holder numbers that were retired, or became fresh, later do not count
-	tiers    uint64 // version of tierTable: groups and tiers that got a number later do not count
-	oldest   uint32 // first epoch that counts
-	hashLen  int
-	at       int    // byte of a hash where its short form begins
-	n        uint32 // hashes so far
-	finished bool   // no further hash can change the answer
+	fleet          *Fleet
+	core           *core
+	rules          *rules
+	numbersVersion uint64 // holder numbers that were retired, or became fresh, later do not count
+	tiersVersion   uint64 // version of tierTable: groups and tiers that got a number later do not count
+	oldest         uint32 // first epoch that counts
+	hashLen        int
+	at             int    // byte of a hash where its short form begins
+	n              uint32 // hashes so far
+	finished       bool   // no further hash can change the answer
 
 	lastKnown bool // of Query
 
@@ -50,95 +49,99 @@ func (q *Query) Begin(f *Fleet, hashLen int) error {
 	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	oldest := f.oldest()
-	q.another = 0
-	p := &q.pass
-	p.lastKnown = q.LastKnown
-	p.begin(f, hashLen, oldest, f.core.groups.none().rules)
+	q.numPasses = 0
+	none := f.core.groups.none().rules
+	if none.used > 0 {
+		q.addPass().begin(f, hashLen, none)
+	}
 	for _, r := range f.core.groups.rules {
-		if r.used == 0 || r == p.rules {
-			continue
+		if r.used > 0 && r != none {
+			q.addPass().begin(f, hashLen, r)
 		}
-		if p.rules.used > 0 {
-			if q.another++; q.another > len(q.others) {
-				q.others = append(q.others, new(pass))
-			}
-			p = q.others[q.another-1]
-		}
-		p.begin(f, hashLen, oldest, r)
-		p.lastKnown = q.LastKnown
+	}
+	if q.numPasses == 0 {
+		q.addPass().begin(f, hashLen, none)
 	}
 	return nil
 }
 
-func (q *pass) begin(f *Fleet, hashLen int, oldest uint32, r *rules) {
+// addPass returns one more pass, which is not begun.
+func (q *Query) addPass() *pass {
+	if q.numPasses++; q.numPasses > len(q.passes) {
+		q.passes = append(q.passes, new(pass))
+	}
+	p := q.passes[q.numPasses-1]
+	p.lastKnown = q.LastKnown
+	return p
+}
+
+func (p *pass) begin(f *Fleet, hashLen int, r *rules) {
 	c := f.core
-	q.fleet, q.core, q.rules, q.version, q.oldest = f, c, r, c.numbers.version, oldest
-	q.tiers = c.tiers.version
-	q.hashLen, q.at, q.n = hashLen, f.cfg.shortAt(hashLen), 0
-	q.ends, q.runs = q.ends[:0], q.runs[:0]
-	q.finished = len(f.holders) == 0
-	q.scan.begin(c)
+	p.fleet, p.core, p.rules, p.numbersVersion, p.oldest = f, c, r, c.numbers.version, f.oldest()
+	p.tiersVersion = c.tiers.version
+	p.hashLen, p.at, p.n = hashLen, f.cfg.shortAt(hashLen), 0
+	p.ends, p.runs = p.ends[:0], p.runs[:0]
+	p.finished = len(f.holders) == 0
+	p.scan.begin(c)
 }
 
 // Add adds the next hashes, whole ones, which are only borrowed. wanted is false if no further hash can
 // change the answer.
 func (q *Query) Add(hashes []byte) (wanted bool) {
-	wanted = q.pass.add(hashes)
-	for _, p := range q.others[:q.another] {
+	for _, p := range q.passes[:q.numPasses] {
 		wanted = p.add(hashes) || wanted
 	}
 	return wanted
 }
 
-func (q *pass) add(hashes []byte) (wanted bool) {
-	for !q.finished && len(hashes) >= q.hashLen {
-		piece := hashes[:min(len(hashes)/q.hashLen, maxPiece)*q.hashLen]
+func (p *pass) add(hashes []byte) (wanted bool) {
+	for !p.finished && len(hashes) >= p.hashLen {
+		piece := hashes[:min(len(hashes)/p.hashLen, maxPiece)*p.hashLen]
 		hashes = hashes[len(piece):]
-		q.addPiece(piece)
+		p.addPiece(piece)
 	}
-	return !q.finished
+	return !p.finished
 }
 
 // addPiece looks up some hashes with the lock.
-func (q *pass) addPiece(blob []byte) {
-	q.fleet.mu.RLock()
-	defer q.fleet.mu.RUnlock()
-	if uint64(q.n)+maxPiece > math.MaxUint32 {
-		q.finished = true
+func (p *pass) addPiece(blob []byte) {
+	p.fleet.mu.RLock()
+	defer p.fleet.mu.RUnlock()
+	if uint64(p.n)+maxPiece > math.MaxUint32 {
+		p.finished = true
 		return
 	}
-	q.oldest = max(q.oldest, q.core.oldest)
-	q.scan.beginPiece(q.core.numbers.live, q.freshHolders(), q.rules)
-	if q.rules.coordinator == nil {
-		q.scanLeading(blob)
+	p.oldest = max(p.oldest, p.core.oldest)
+	p.scan.beginPiece(p.core.numbers.live, p.freshHolders(), p.rules)
+	if p.rules.coordinator == nil {
+		p.scanLeading(blob)
 	} else {
-		q.recordRuns(blob)
+		p.recordRuns(blob)
 	}
 }
 
 // scanLeading goes on with the leading blocks of one group of full attention.
-func (q *pass) scanLeading(blob []byte) {
-	c := q.core
+func (p *pass) scanLeading(blob []byte) {
+	c := p.core
 	var cur cursor
 	last := uint32(deadRecord)
-	for len(blob) >= q.hashLen {
-		num, n := cur.next(c, blob, q.hashLen, q.at)
+	for len(blob) >= p.hashLen {
+		num, n := cur.next(c, blob, p.hashLen, p.at)
 		if num != last || num == deadRecord {
-			q.intersect(c.sets.at(num))
-			if len(q.scan.alive) == 0 {
-				q.finished = true
+			p.intersect(c.sets.at(num))
+			if len(p.scan.open) == 0 {
+				p.finished = true
 				return
 			}
 			last = num
 		}
-		q.n += uint32(n)
-		blob = blob[n*q.hashLen:]
+		p.n += uint32(n)
+		blob = blob[n*p.hashLen:]
 	}
 }
 
-// candidates are the holders of one word whose blocks are held so far in one medium, or in all together.
-type candidates struct {
+// openPrefix is the prefixes of some holders, of one word, that have not ended in a medium, or in all together.
+type openPrefix struct {
 	word   uint32
 	medium uint8
 	bits   uint64
@@ -146,7 +149,7 @@ type candidates struct {
 
 // scan is the working memory of a query about leading blocks.
 type scan struct {
-	alive []candidates
+	open  []openPrefix
 	begun bool
 	words uint32   // of the holders that there were when the query began
 	seen  []uint64 // by medium and word: what a set has; zeros between two uses
@@ -158,7 +161,7 @@ type scan struct {
 const allMedia = 0
 
 func (s *scan) begin(c *core) {
-	s.alive, s.begun = s.alive[:0], false
+	s.open, s.begun = s.open[:0], false
 	s.words = uint32(len(c.numbers.live))
 	n := int(s.words) * (1 + len(c.tiers.media))
 	s.seen = slices.Grow(s.seen[:0], n)[:n]
@@ -167,59 +170,59 @@ func (s *scan) begin(c *core) {
 // index returns where seen has a word in a medium.
 func (s *scan) index(word uint32, medium uint8) uint32 { return uint32(medium)*s.words + word }
 
-// intersect removes the holders that a set lacks from those that are alive. Their prefixes end before hash number n.
-func (q *pass) intersect(set *holderSet) {
-	c, s := q.core, &q.scan
+// intersect ends the open prefixes of the holders that a set lacks, before hash number n.
+func (p *pass) intersect(set *holderSet) {
+	c, s := p.core, &p.scan
 	for i := range set.pairs {
-		p := &set.pairs[i]
-		if holders := q.among(p); holders != 0 {
-			s.seen[p.word] |= holders
-			s.seen[s.index(p.word, c.tiers.mediumOf(p)+1)] |= holders
+		pr := &set.pairs[i]
+		if holders := p.holdersOf(pr); holders != 0 {
+			s.seen[pr.word] |= holders
+			s.seen[s.index(pr.word, c.tiers.mediumOf(pr)+1)] |= holders
 		}
 	}
 	if s.begun {
-		q.endMissing(q.n)
+		p.endMissing(p.n)
 	} else {
 		s.begun = true
-		q.beginAlive(set)
+		p.beginOpen(set)
 	}
 	for i := range set.pairs {
-		if p := &set.pairs[i]; q.among(p) != 0 {
-			s.seen[p.word], s.seen[s.index(p.word, c.tiers.mediumOf(p)+1)] = 0, 0
+		if pr := &set.pairs[i]; p.holdersOf(pr) != 0 {
+			s.seen[pr.word], s.seen[s.index(pr.word, c.tiers.mediumOf(pr)+1)] = 0, 0
 		}
 	}
 }
 
-// counting returns the holders of a pair that count, of those that are live or fresh. Those of pairs that the query
+// countedOf returns the holders of a pair that count, of those that are live or fresh. Those of pairs that the query
 // cannot know do not: a group that was learned after it began is not what its rules are about, and its medium may be new,
 // too.
-func (q *pass) counting(p *pair, live, fresh bitmap) uint64 {
-	switch isPredicted := p.groupTier&predictedIn != 0; {
-	case p.word >= q.scan.words:
+func (p *pass) countedOf(pr *pair, live, fresh bitmap) uint64 {
+	switch isPredicted := pr.groupTier&predictedIn != 0; {
+	case pr.word >= p.scan.words:
 		return 0
-	case isPredicted && p.groupTier&^predictedIn >= q.oldest:
-		return p.bits & live[p.word]
-	case !isPredicted && q.core.tiers.uses[p.groupTier].since <= q.tiers:
-		return p.bits & fresh[p.word]
+	case isPredicted && pr.groupTier&^predictedIn >= p.oldest:
+		return pr.bits & live[pr.word]
+	case !isPredicted && p.core.tiers.uses[pr.groupTier].since <= p.tiersVersion:
+		return pr.bits & fresh[pr.word]
 	}
 	return 0
 }
 
 // freshHolders returns the holders for which events count.
-func (q *pass) freshHolders() bitmap {
-	if q.lastKnown {
-		return q.core.numbers.live
+func (p *pass) freshHolders() bitmap {
+	if p.lastKnown {
+		return p.core.numbers.live
 	}
-	return q.core.numbers.fresh
+	return p.core.numbers.fresh
 }
 
 // isFresh reports whether events have counted for a holder since the query began.
-func (q *pass) isFresh(number uint32) bool {
-	return q.lastKnown || q.core.numbers.isFresh(number, q.version)
+func (p *pass) isFresh(number uint32) bool {
+	return p.lastKnown || p.core.numbers.isFresh(number, p.numbersVersion)
 }
 
-// among returns those that count and have the rules, in this hold of the lock.
-func (q *pass) among(p *pair) uint64 { return q.counting(p, q.scan.live, q.scan.fresh) }
+// holdersOf returns those that count and have the rules, in this hold of the lock.
+func (p *pass) holdersOf(pr *pair) uint64 { return p.countedOf(pr, p.scan.live, p.scan.fresh) }
 
 // beginPiece finds the holders that have the rules: those that got others since the query began do not any more.
 func (s *scan) beginPiece(live, fresh bitmap, r *rules) {
@@ -235,36 +238,36 @@ func (s *scan) beginPiece(live, fresh bitmap, r *rules) {
 	}
 }
 
-// beginAlive makes all holders of the first set alive.
-func (q *pass) beginAlive(set *holderSet) {
-	s := &q.scan
+// beginOpen opens the prefixes of all holders of the first set.
+func (p *pass) beginOpen(set *holderSet) {
+	s := &p.scan
 	for i := range set.pairs {
-		p := &set.pairs[i]
-		if q.among(p) == 0 {
+		pr := &set.pairs[i]
+		if p.holdersOf(pr) == 0 {
 			continue
 		}
-		for _, medium := range [2]uint8{allMedia, q.core.tiers.mediumOf(p) + 1} {
-			seen := &s.seen[s.index(p.word, medium)]
+		for _, medium := range [2]uint8{allMedia, p.core.tiers.mediumOf(pr) + 1} {
+			seen := &s.seen[s.index(pr.word, medium)]
 			if *seen != 0 {
-				s.alive = append(s.alive, candidates{p.word, medium, *seen})
+				s.open = append(s.open, openPrefix{pr.word, medium, *seen})
 				*seen = 0 // another pair may have the same word
 			}
 		}
 	}
 }
 
-// endMissing ends the prefixes of holders that are alive and not seen, after n hashes.
-func (q *pass) endMissing(n uint32) {
-	s := &q.scan
-	left := s.alive[:0]
-	for _, a := range s.alive {
+// endMissing ends the open prefixes of holders that are not seen, after n hashes.
+func (p *pass) endMissing(n uint32) {
+	s := &p.scan
+	left := s.open[:0]
+	for _, a := range s.open {
 		seen := s.seen[s.index(a.word, a.medium)]
 		if missing := a.bits &^ seen; missing != 0 {
-			q.end(a.word, a.medium, missing, n)
+			p.endPrefix(a.word, a.medium, missing, n)
 		}
 		if a.bits &= seen; a.bits != 0 {
 			left = append(left, a)
 		}
 	}
-	s.alive = left
+	s.open = left
 }

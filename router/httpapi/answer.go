@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"io"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,8 +97,8 @@ type engineAnswer struct {
 	ranks   []fleet.Prefix
 }
 
-// fixedMedia are in every answer about an engine.
-var fixedMedia = [...]fleet.MediumPrefix{{Medium: "GPU"}, {Medium: "CPU"}, {Medium: "DISK"}}
+// fixedMedia are in every answer about an engine, under these keys.
+var fixedMedia = [...]fleet.MediumPrefix{{Medium: "gpu"}, {Medium: "cpu"}, {Medium: "disk"}}
 
 // byEngine joins the ranks of each engine, in the order of the answer.
 func (a *answer) byEngine() {
@@ -128,29 +129,28 @@ func (e *engineAnswer) add(m fleet.MediumPrefix) {
 	if n < 0 {
 		n = slices.IndexFunc(e.media, func(known fleet.MediumPrefix) bool { return known.Medium == m.Medium })
 	}
-	switch {
-	case n >= 0:
-		e.media[n].Tokens = max(e.media[n].Tokens, m.Tokens)
-	case m.Medium != "DP" && m.Medium != "longest_matched": // these keys are taken, and no engine has such a medium
+	if n < 0 {
 		e.media = append(e.media, m)
+		return
 	}
+	e.media[n].Tokens = max(e.media[n].Tokens, m.Tokens)
 }
 
-// write writes {tenant: {engine: {…}}, "loadable_tokens": …, "unsure": {engine: [reason, …]}, "kv_hints": {engine: {…}}}.
+// write writes what openapi.yaml calls an Answer.
 func (a *answer) write(out io.Writer, tenant string) error {
 	a.byEngine()
 	a.err = nil
 	a.encoder.Reset(out, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // media are what engines say
-	a.put(jsontext.BeginObject, jsontext.String(tenant), jsontext.BeginObject)
+	a.put(jsontext.BeginObject, jsontext.String("instances"), jsontext.BeginObject)
 	for n := range a.engines {
 		a.putEngine(&a.engines[n])
 	}
-	a.put(jsontext.EndObject)
+	a.put(jsontext.EndObject, jsontext.String("tenant_id"), jsontext.String(tenant))
 	if a.LoadableTokens >= 0 {
-		a.put(jsontext.String(router.LoadableKey), jsontext.Int(a.LoadableTokens))
+		a.put(jsontext.String("loadable_tokens"), jsontext.Int(a.LoadableTokens))
 	}
 	if a.LoadableUnknown != "" {
-		a.put(jsontext.String(router.LoadableUnknownKey), jsontext.String(string(a.LoadableUnknown)))
+		a.put(jsontext.String("loadable_unknown"), jsontext.String(string(a.LoadableUnknown)))
 	}
 	a.putUnsure()
 	a.putKVHints()
@@ -158,27 +158,61 @@ func (a *answer) write(out io.Writer, tenant string) error {
 	return a.err
 }
 
-// putUnsure writes the engines that may have other blocks than the answer says. The reasons are those of all ranks.
+// putUnsure writes the engines that may have other blocks than the answer says: with the reasons of all their ranks, and with
+// those of each rank.
 func (a *answer) putUnsure() {
-	for n := 0; n < len(a.Unsure); {
-		if n == 0 {
-			a.put(jsontext.String(router.UnsureKey), jsontext.BeginObject)
-		}
-		engine := a.Unsure[n].Engine
-		a.reasons = a.reasons[:0]
-		for ; n < len(a.Unsure) && a.Unsure[n].Engine == engine; n++ {
-			a.reasons = a.Unsure[n].Reasons(a.reasons)
-		}
-		slices.Sort(a.reasons)
-		a.put(jsontext.String(engine), jsontext.BeginArray)
-		for _, reason := range slices.Compact(a.reasons) {
-			a.put(jsontext.String(reason))
-		}
-		a.put(jsontext.EndArray)
+	if len(a.Unsure) == 0 {
+		return
 	}
-	if len(a.Unsure) > 0 {
+	a.put(jsontext.String("unsure"), jsontext.BeginObject)
+	for ranks := range unsureEngines(a.Unsure) {
+		a.put(jsontext.String(ranks[0].Engine))
+		a.putReasons(ranks)
+	}
+	a.put(jsontext.EndObject)
+	if a.Unsure[0].Unknown { // then there is no other, and its ranks are not known
+		return
+	}
+	a.put(jsontext.String("unsure_ranks"), jsontext.BeginObject)
+	for ranks := range unsureEngines(a.Unsure) {
+		a.put(jsontext.String(ranks[0].Engine), jsontext.BeginObject)
+		for n := range ranks {
+			a.put(jsontext.String(strconv.Itoa(ranks[n].Rank)))
+			a.putReasons(ranks[n : n+1])
+		}
 		a.put(jsontext.EndObject)
 	}
+	a.put(jsontext.EndObject)
+}
+
+// unsureEngines returns the ranks of each engine. list is by engine.
+func unsureEngines(list []router.Unsure) iter.Seq[[]router.Unsure] {
+	return func(yield func([]router.Unsure) bool) {
+		for len(list) > 0 {
+			n := 1
+			for n < len(list) && list[n].Engine == list[0].Engine {
+				n++
+			}
+			if !yield(list[:n]) {
+				return
+			}
+			list = list[n:]
+		}
+	}
+}
+
+// putReasons writes the reasons of ranks, each once.
+func (a *answer) putReasons(ranks []router.Unsure) {
+	a.reasons = a.reasons[:0]
+	for n := range ranks {
+		a.reasons = ranks[n].Reasons(a.reasons)
+	}
+	slices.Sort(a.reasons)
+	a.put(jsontext.BeginArray)
+	for _, reason := range slices.Compact(a.reasons) {
+		a.put(jsontext.String(reason))
+	}
+	a.put(jsontext.EndArray)
 }
 
 // putKVHints writes the hints under the name of the engine from which they let fetch.
@@ -186,25 +220,36 @@ func (a *answer) putKVHints() {
 	if a.KVHints == nil {
 		return
 	}
-	a.put(jsontext.String(router.KVHintsKey), jsontext.BeginObject, jsontext.String(a.KVHints.From.Engine))
+	a.put(jsontext.String("kv_hints"), jsontext.BeginObject, jsontext.String(a.KVHints.From.Engine))
 	if a.err == nil {
 		a.err = json.MarshalEncode(&a.encoder, a.KVHints)
 	}
 	a.put(jsontext.EndObject)
 }
 
-// putEngine writes engine: {"longest_matched": …, "GPU": …, "DP": {…}, …}.
+// putEngine writes engine: {"longest_matched": …, "gpu": …, "cpu": …, "disk": …, "dp": {…}, "media": {…}}.
 func (a *answer) putEngine(e *engineAnswer) {
 	a.put(jsontext.String(e.ranks[0].Engine), jsontext.BeginObject, jsontext.String("longest_matched"), jsontext.Int(e.longest))
-	for _, m := range e.media {
-		a.put(jsontext.String(m.Medium), jsontext.Int(m.Tokens))
-	}
-	a.put(jsontext.String("DP"), jsontext.BeginObject)
+	a.putMedia(e.media[:len(fixedMedia)])
+	a.put(jsontext.String("dp"), jsontext.BeginObject)
 	slices.SortFunc(e.ranks, func(a, b fleet.Prefix) int { return cmp.Compare(a.Rank, b.Rank) })
 	for _, p := range e.ranks {
 		a.put(jsontext.String(strconv.Itoa(p.Rank)), jsontext.Int(p.Tokens))
 	}
-	a.put(jsontext.EndObject, jsontext.EndObject)
+	a.put(jsontext.EndObject)
+	if others := e.media[len(fixedMedia):]; len(others) > 0 {
+		a.put(jsontext.String("media"), jsontext.BeginObject)
+		a.putMedia(others)
+		a.put(jsontext.EndObject)
+	}
+	a.put(jsontext.EndObject)
+}
+
+// putMedia writes what an engine has in media.
+func (a *answer) putMedia(media []fleet.MediumPrefix) {
+	for _, m := range media {
+		a.put(jsontext.String(m.Medium), jsontext.Int(m.Tokens))
+	}
 }
 
 // put writes tokens.

@@ -115,9 +115,10 @@ func (b *bodyReader) checkEnd() error {
 	return errors.New("something follows the object")
 }
 
-// errorOf returns the error of a body for one of the decoder, without the Go types that it names.
+// errorOf returns the error of a body for one of the decoder, without the Go types and packages that it names.
 func (b *bodyReader) errorOf(err error) error {
 	semantic, isSemantic := errors.AsType[*json.SemanticError](err)
+	syntactic, isSyntactic := errors.AsType[*jsontext.SyntacticError](err)
 	switch {
 	case errors.Is(b.err, errPiece):
 		return b.pieceError()
@@ -125,6 +126,8 @@ func (b *bodyReader) errorOf(err error) error {
 		return fmt.Errorf("%w: %w", errSyntax, b.err)
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%w: the body is empty", errSyntax)
+	case isSyntactic:
+		return fmt.Errorf("%w: %w at byte %d", errSyntax, syntactic.Err, syntactic.ByteOffset)
 	case !isSemantic:
 		return fmt.Errorf("%w: %w", errSyntax, err)
 	}

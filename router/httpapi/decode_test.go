@@ -60,7 +60,7 @@ func TestBodiesRefused(t *testing.T) {
 	require.ErrorIs(t, err, errSyntax)
 	require.ErrorIs(t, err, iotest.ErrTimeout)
 	_, err = readBody(strings.NewReader(`{"seq_hashes":[1,"2"]}`))
-	require.EqualError(t, err, "router: bad field: seq_hashes: element 1 is no hash; give a whole number of 64 bits, or hex of 8 to 64 bytes")
+	require.EqualError(t, err, "bad field: seq_hashes: element 1 is no hash; give a whole number of 64 bits, or hex of 8 to 64 bytes")
 }
 
 // A request holds the memory for its lists as they arrive. What is never used of a body is not held, however long it is.

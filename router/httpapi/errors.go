@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/internal/fielderror"
@@ -41,18 +40,15 @@ func wrongField(name, format string, args ...any) error {
 	return fmt.Errorf("%w: %w", router.ErrField, fielderror.New([]string{name}, format, args...))
 }
 
-// packages are the names of packages before what an error of theirs says. What follows may be the client's.
-var packages = regexp.MustCompile(`^((?:not JSON|field \S+): )?(?:(?:router|fleet|events|zmtp|blockhash|coordinator|lookup|index|jsontext|json): )+`)
-
-// messageOf returns what an error says to people: field NAME: what is wrong with it; what to do. Nothing of Go is in it.
+// messageOf returns what an error says to people: field NAME: what is wrong with it; what to do.
 func messageOf(err error) string {
-	text := err.Error()
 	if wrong, ok := errors.AsType[*fielderror.Error](err); ok {
-		text = "field " + wrong.Error()
-	} else if errors.Is(err, context.DeadlineExceeded) {
-		text = "there was no answer in time; try again"
+		return "field " + wrong.Error()
 	}
-	return packages.ReplaceAllString(text, "$1")
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "there was no answer in time; try again"
+	}
+	return err.Error()
 }
 
 // body returns the JSON of the reply.

@@ -22,7 +22,7 @@ type memory struct {
 const DefaultMaxMemory = 80 << 20
 
 func newMemory(maxBytes int64) *memory {
-	return &memory{admission: admission.New(maxBytes), held: map[cpushare.Key]int64{}}
+	return &memory{admission: admission.New(maxBytes, 0), held: map[cpushare.Key]int64{}}
 }
 
 // lease is what one request holds. It belongs to the request's goroutine.
@@ -50,7 +50,7 @@ func (l *lease) hold(n int64) error {
 	}
 	l.memory.mu.Lock()
 	defer l.memory.mu.Unlock()
-	limit := l.memory.maxRequest()
+	limit := l.memory.admission.MaxRequest()
 	if err := l.memory.check(n); err != nil {
 		return err
 	}
@@ -63,12 +63,9 @@ func (l *lease) hold(n int64) error {
 	return nil
 }
 
-// maxRequest returns how many bytes one request may hold: half of what large ones have, as no sender takes more than it leaves.
-func (m *memory) maxRequest() int64 { return m.admission.MaxLarge() / 2 }
-
 // check returns a refusal if no request may hold n bytes.
 func (m *memory) check(n int64) error {
-	if limit := m.maxRequest(); n > limit {
+	if limit := m.admission.MaxRequest(); n > limit {
 		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the request needs more than %d bytes of memory (see limits.max_memory)", limit)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/router"
+	"github.com/hitline/hitline/router/client"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -38,6 +39,9 @@ func TestReplySchemas(t *testing.T) {
 				require.Nil(t, schema, op.path)
 			case typ != nil:
 				d.checkType(t, op.path, schema, typ)
+				if op.path == "/services" {
+					d.checkType(t, op.path+" of the client", schema, reflect.TypeFor[client.Services]())
+				}
 			default:
 				d.checkAnswer(t, schema)
 			}
@@ -103,9 +107,9 @@ func (d document) checkFields(t *testing.T, what string, schema any, typ reflect
 func (d document) checkAnswer(t *testing.T, schema any) {
 	id := fleet.ID{Engine: "e"}
 	full := answer{index: map[string]int{}, Answer: router.Answer{LoadableTokens: 1, LoadableUnknown: "why", KVHints: &router.KVHints{From: id}}}
-	full.Holders = []fleet.Prefix{{ID: id, Tokens: 16, Media: []fleet.MediumPrefix{{Medium: "GPU", Tokens: 16}}}}
-	for _, hashes := range []router.Agreement{router.HashesUnchecked, router.HashesDiffer} {
-		full.Unsure = append(full.Unsure, router.Unsure{ID: id, Unknown: true, Stale: true, Incomplete: true, Hashes: hashes})
+	full.Holders = []fleet.Prefix{{ID: id, Tokens: 16, Media: []fleet.MediumPrefix{{Medium: "GPU", Tokens: 16}, {Medium: "STORAGE", Tokens: 16}}}}
+	for rank, hashes := range []router.Agreement{router.HashesUnchecked, router.HashesDiffer} {
+		full.Unsure = append(full.Unsure, router.Unsure{ID: fleet.ID{Engine: "e", Rank: rank}, Stale: true, Incomplete: true, Hashes: hashes})
 	}
 	var reply bytes.Buffer
 	require.NoError(t, full.write(&reply, router.DefaultTenant))
@@ -113,12 +117,25 @@ func (d document) checkAnswer(t *testing.T, schema any) {
 	require.NoError(t, json.Unmarshal(reply.Bytes(), &got))
 
 	schema = d.resolve(schema)
-	engine := d.resolve(at(schema, "additionalProperties", "additionalProperties"))
-	inEngine := slices.Collect(maps.Keys(at(got, router.DefaultTenant, "e").(map[string]any)))
+	engine := d.resolve(at(schema, "properties", "instances", "additionalProperties"))
+	inEngine := slices.Collect(maps.Keys(at(got, "instances", "e").(map[string]any)))
 	require.ElementsMatch(t, inEngine, properties(engine))
-	require.ElementsMatch(t, inEngine, at(engine, "required"))
-	require.ElementsMatch(t, at(got, "unsure", "e"), at(schema, "properties", "unsure", "additionalProperties", "items", "enum"))
+	require.ElementsMatch(t, inEngine, append(at(engine, "required").([]any), "media"))
+	for _, reasons := range []any{
+		at(schema, "properties", "unsure", "additionalProperties"),
+		at(schema, "properties", "unsure_ranks", "additionalProperties", "additionalProperties"),
+	} {
+		require.ElementsMatch(t, append(at(got, "unsure", "e").([]any), "unknown"), at(reasons, "items", "examples"))
+	}
+	require.JSONEq(t, `{"e": {"0": ["incomplete", "stale", "unchecked"], "1": ["differ", "incomplete", "stale"]}}`, marshal(t, got["unsure_ranks"]))
 	d.checkType(t, "kv_hints", at(schema, "properties", "kv_hints", "additionalProperties"), reflect.TypeFor[router.KVHints]())
-	delete(got, router.DefaultTenant)
 	require.ElementsMatch(t, slices.Collect(maps.Keys(got)), properties(schema))
+	require.ElementsMatch(t, []any{"instances", "tenant_id"}, at(schema, "required"))
+}
+
+func marshal(t *testing.T, value any) string {
+	t.Helper()
+	text, err := json.Marshal(value)
+	require.NoError(t, err)
+	return string(text)
 }

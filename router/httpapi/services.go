@@ -2,19 +2,21 @@ package httpapi
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/hitline/hitline/router"
 )
 
 // servicesReply is the reply of /services.
 type servicesReply struct {
+	Time    time.Time             `json:"time"` // of the times below
 	Models  []router.ModelStatus  `json:"models"`
 	Sources []router.SourceStatus `json:"sources"`
 }
 
 // services answers /services.
 func (c *call) services() error {
-	var reply servicesReply
+	reply := servicesReply{Time: time.Now()}
 	visible := map[router.ModelKey]bool{}
 	for _, m := range c.cfg.Service.Models() {
 		if c.access.mayUse(m.Pool) {

@@ -16,6 +16,7 @@ class Findings:
         self.problems = []
         self.rows = []  # what was measured, an object for each mode
         self.notes = []  # what was seen of faults
+        self.chart = None  # of rows, for hitbench picture
 
     def problem(self, kind, text):
         """Adds a problem; of each kind the first few."""

@@ -167,11 +167,11 @@ class Holders:
 
     def answer(self, reply):
         self.found.lookups += 1
-        engines = reply.get("default", {})
+        engines = reply["instances"]
         for name, one in engines.items():
             # A block that is in the store only is in no medium of an engine.
             tokens = one["longest_matched"]
-            if one["GPU"] != tokens or one["CPU"] or one["DISK"] or set(one["DP"].values()) != {tokens}:
+            if one["gpu"] != tokens or one["cpu"] or one["disk"] or set(one["dp"].values()) != {tokens}:
                 self.found.problem("media", f"engine {name}: {one}")
         return {name: engines.get(name, {}).get("longest_matched", 0) for name in ENGINES}, reply
 
@@ -271,7 +271,7 @@ class Holders:
 
     def compare_registered(self, name, text, reply, want):
         """Copies that its source does not count make a prefix shorter, never longer."""
-        tokens = reply["default"].get(REGISTERED, {}).get("longest_matched", 0)
+        tokens = reply["instances"].get(REGISTERED, {}).get("longest_matched", 0)
         if tokens > want:
             said = f"{name}: engine {REGISTERED} is said to have {tokens} of {len(text)} tokens"
             self.found.problem("too much", f"{said}, the engine has {want}")

@@ -38,6 +38,7 @@ def one_row(row, found, context):
         latency = Latency(row, found, own)
         latency.arrivals()
         latency.head()
+        found.chart = chart(row.release, found.rows)
 
 
 class Latency:
@@ -104,6 +105,35 @@ class Latency:
             self.found.notes.append(f"{measured}, {mode}: {field} is {times:.2f} x that of {base}, least of the rounds")
             if times > MOST:
                 self.found.problem("latency", f"{measured}, {mode}: {field} is {times:.2f} x that of {base}")
+
+
+# The panels of the picture: a title, the rows that have a bar, and the field that it shows.
+PANELS = (
+    ("between two tokens of a stream, p99", "arrivals", "p99_ms"),
+    ("what an arriving prompt costs each stream", "arrivals", "paused_ms"),
+    ("a step while a prompt waits for room, p50", "blocked head", "p50_ms"),
+)
+NAMES = {
+    "none": "no store", "instant": "answers from a table", "own": "vLLM's own lookup",
+    "own-async": "vLLM's own, lookup_async", "hitline-async": "hitline, lookup_async",
+}  # fmt: skip
+
+
+def chart(release, rows):
+    """Returns what hitbench picture draws."""
+
+    def bar(row, field):
+        mode = row["mode"]
+        ours = mode.startswith("hitline")
+        return {"name": NAMES.get(mode, mode), "value": row[field], "rounds": row[f"{field}_rounds"], "ours": ours}
+
+    return {
+        "title": f"What running streams notice of other prompts, vLLM {release}, in milliseconds",
+        "panels": [
+            {"title": title, "bars": [bar(row, field) for row in rows if row["measured"] == measured]}
+            for title, measured, field in PANELS
+        ],
+    }
 
 
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}

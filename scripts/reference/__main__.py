@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 
+import digests
 import gotests
 import kinds
 import sources
@@ -33,6 +34,7 @@ def parse():
     parser.add_argument("--kind", default="", choices=["", LOOKUP, *kind_names], help="compare only this; all if empty")
     parser.add_argument("--cases", type=int, default=2000, help="fresh cases of each kind (2000)")
     parser.add_argument("--seed", default=secrets.token_hex(4), help="seed of the fresh cases (random)")
+    parser.add_argument("--digests", action="store_true", help="write the digests of vLLM's files anew and exit")
     parser.add_argument("--record", default="", choices=["", *kind_names], help="record this kind anew and exit")
     options = parser.parse_args()
     if options.sglang == "newest":
@@ -148,6 +150,9 @@ def main():
     options = parse()
     if options.record:
         return record(options)
+    if options.digests:
+        digests.write(say)
+        return 0
     say(f"seed {options.seed}")
     results = []
     if options.kind in ("", LOOKUP) and (options.vllm or not options.sglang):

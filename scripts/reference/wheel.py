@@ -18,7 +18,8 @@ CACHE = os.path.expanduser("~/.cache/hitline")
 STORE = "vllm/distributed/kv_transfer/kv_connector/v1/mooncake/store/"
 
 # What is run, by folder: of vLLM the store's lookup, and KV events with block hashes. The part of
-# a name before its dash is the package. Everything else is stubbed, see modules.py.
+# a name before its dash is the package. Everything else is stubbed, see modules.py. A * is also of files in folders
+# below; vllm-files has what clients/python/hitline/vllm_builds.py compares.
 PATTERNS = {
     "vllm": [
         STORE + "*.py",
@@ -40,6 +41,7 @@ PATTERNS = {
         "sglang/srt/mem_cache/utils.py",
         "sglang/srt/mem_cache/cpp_utils/*",
     ],
+    "vllm-files": [STORE + "*.py", "vllm/v1/core/*.py", "vllm/v1/kv_cache_interface.py", "vllm/utils/hashing.py"],
     "vllm-hints": ["vllm/v1/kv_hints/protocol.py"],
     "sglang-hints": ["sglang/srt/managers/kv_hints.py"],
     "kvcr": ["kvcr/hint_parser.py"],
@@ -142,7 +144,7 @@ def fetch(release, say=lambda text: None, folder="vllm"):
     remote = RemoteFile(*wheel_of(release, folder.split("-")[0]))
     with zipfile.ZipFile(io.BufferedReader(remote, 1 << 16)) as wheel:
         names = [n for n in wheel.namelist() if any(fnmatch.fnmatch(n, p) for p in patterns)]
-        names = [n for n in names if "/sched/" not in n and not n.endswith("/")]
+        names = [n for n in names if (folder == "vllm-files" or "/sched/" not in n) and not n.endswith("/")]
         for name in names:
             if not os.path.exists(os.path.join(directory, name)):
                 write(os.path.join(directory, name), wheel.read(name))

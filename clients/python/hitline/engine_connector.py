@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["CONNECTOR", "CONNECTOR_CLASS", "Wrapper", "client_of", "wrap"]
+__all__ = ["CONNECTOR", "CONNECTOR_CLASS", "Wrapper", "client_of", "step_of", "wrap"]
 
 CONNECTOR = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.connector"
 CONNECTOR_CLASS = "MooncakeStoreConnector"
 
 _Client = TypeVar("_Client")
+_Step = TypeVar("_Step")
 
 
 class Wrapper(NamedTuple):
@@ -52,3 +53,9 @@ def client_of(connector: Any, cls: type[_Client]) -> _Client | None:
     worker side."""
     client = getattr(getattr(connector, "connector_scheduler", None), "client", None)
     return client if isinstance(client, cls) else None
+
+
+def step_of(connector: Any, cls: type[_Step]) -> _Step | None:
+    """The step of that class of the client of a connector's scheduler side, if it has one."""
+    steps = getattr(client_of(connector, object), "steps", ())
+    return next((step for step in steps if isinstance(step, cls)), None)

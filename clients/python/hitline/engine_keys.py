@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from hitline.client import printable
+from hitline.errors import printable
 
 __all__ = ["differences", "key_prefixes"]
 

@@ -17,49 +17,43 @@ import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from hitline.client import (
-    _MAX_DOCUMENT,
+from hitline.client import _number, join_keys
+from hitline.connection import MAX_DOCUMENT, Token, check_timeout, check_tls, default_tls, forkable
+from hitline.errors import (
     BadReply,
     ConnectionFailed,
     NotAllowed,
     NotAuthenticated,
     RefusedError,
     RequestTimeout,
-    _check_timeout,
-    _check_tls,
-    _default_tls,
-    _number,
-    _token_source,
-    forkable,
-    is_remote,
-    join_keys,
     logger,
     printable,
-    read_token_file,
 )
 
 __all__ = ["Holder", "Holders", "HoldersClient"]
 
-# Longest answer that is read, in bytes: some 200 for each engine.
-_MAX_REPLY = 4 << 20
+# Longest answer that is read, in bytes: some 300 for each engine, and 21 for each block of kv_hints.
+_MAX_REPLY = 32 << 20
 
 # Numbers are signed ones of 64 bits to the server.
 _NUMBER_BITS = 63
 
 # Fields of a request that are named otherwise here.
-_ARGUMENTS = {"tenant_id": "tenant", "instance_id": "engine"}
+_ARGUMENTS = {"tenant_id": "tenant", "instance_id": "engine", "dp_rank": "rank"}
+
+# The fields of a request that are numbers. Others are texts.
+_NUMBERS = ("block_size", "num_tokens", "dp_rank")
 
 # The refusals that have a type of their own, by their code.
 _REFUSALS = {"unauthorized": NotAuthenticated, "forbidden": NotAllowed}
 
-# They stand beside the tenant in an answer, so no tenant has these names.
-_LOADABLE, _UNKNOWN, _UNSURE = "loadable_tokens", "loadable_unknown", "unsure"
 
-
-class Holder(NamedTuple):
+@dataclass(frozen=True)
+class Holder:
     """What one engine has of a prompt."""
 
     engine: str
@@ -68,13 +62,17 @@ class Holder(NamedTuple):
     ranks: dict[int, int]  # those that each of its data-parallel ranks has
 
 
-class Holders(NamedTuple):
-    """Which engines have most of a prompt."""
+@dataclass(frozen=True)
+class Holders:
+    """Which engines have most of a prompt. More fields may come."""
 
     holders: tuple[Holder, ...]  # the longest prefix first; those that have nothing are left out
-    loadable_tokens: int | None  # leading tokens that the shared store can load; None if not asked, or unknown
-    unsure: dict[str, tuple[str, ...]]  # engines that may have other blocks: stale, incomplete, …
+    loadable_tokens: int | None = None  # leading tokens that the shared store can load; None if not asked, or unknown
+    unsure: dict[str, tuple[str, ...]] = field(default_factory=dict)  # engines that may have other blocks: stale, …
     loadable_unknown: str | None = None  # why loadable_tokens is unknown
+    unsure_ranks: dict[str, dict[int, tuple[str, ...]]] = field(default_factory=dict)  # unsure by data-parallel rank
+    # By the engine to fetch from: what to put into a request to another engine, as kv_hints.
+    kv_hints: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class HoldersClient:
@@ -93,13 +91,12 @@ class HoldersClient:
         seconds, connecting included; looking up a host's name is the system's and is not bounded.
 
         token, token_file and tls are as for Client, tls for addresses of https://."""
-        _check_timeout(timeout)
-        _check_tls(tls)
+        check_timeout(timeout)
+        check_tls(tls)
         self.address = address
         self._is_tls, self._host, self._port = _parse(address)
-        self._token, self._token_file = _token_source(token, token_file)
-        _check_token(self._token)
-        self._token_warned = False
+        self._token = Token(token, token_file)
+        _check_token(self._token.text)
         self._tls = tls  # None: of the environment
         if self._is_tls:
             self._tls_context()  # the files are there
@@ -136,9 +133,11 @@ class HoldersClient:
         model: str = "",
         tenant: str = "",
         engine: str = "",
+        block_size: int = 0,
         loadable: bool = False,
         last_known: bool = False,
-        num_tokens: int | None = None,
+        kv_hints: bool = False,
+        num_tokens: int = 0,
         lora_name: str = "",
         lora_path: str = "",
         cache_salt: str = "",
@@ -146,35 +145,39 @@ class HoldersClient:
         """Returns which engines have most of a prompt. It is given by block_hashes, those of its
         whole blocks, all of one length, 8 bytes or more; or by token_ids, which the server
         hashes, with lora_name, lora_path and cache_salt if the request has them. model and tenant may be
-        left out if the server has one model. engine asks about one engine alone. With last_known an engine
-        whose events may be missing counts for what it had last. With loadable
+        left out if the server has one model; block_size is compared with the model's. engine asks about one
+        engine alone. With last_known an engine whose events may be missing counts for what it had last. With
+        kv_hints the answer says how another engine can fetch the prefix. With loadable
         the shared store is asked as well, which counts as a lookup and grants leases as one:
         block_hashes must be whole digests then, of a prompt of num_tokens tokens, or of its whole blocks."""
-        if (block_hashes is None) == (token_ids is None):
-            raise ValueError("want block_hashes or token_ids, and not both")
-        fields: dict[str, Any] = {
-            "model": model,
-            "tenant_id": tenant,
-            "instance_id": engine,
-            "loadable": loadable,
-            "last_known": last_known,
-            "num_tokens": None if num_tokens is None else _number("num_tokens", num_tokens, _NUMBER_BITS),
-            "lora_name": lora_name,
-            "lora_path": lora_path,
-            "cache_salt": cache_salt,
-        }
-        for name in ("model", "tenant_id", "instance_id", "lora_name", "lora_path", "cache_salt"):
-            if not isinstance(fields[name], str):
-                raise TypeError(f"{_ARGUMENTS.get(name, name)} is {fields[name]!r:.80}, must be a str")
-        body = {name: value for name, value in fields.items() if value}
-        if token_ids is not None:
-            path, body["token_ids"] = "/query", _numbers("token_ids", token_ids)
-        elif block_hashes is not None:
-            _, size, blob = join_keys("block_hashes", block_hashes)
-            hashes = blob.hex()
-            path = "/query_by_hash"
-            body["seq_hashes"] = [hashes[i : i + 2 * size] for i in range(0, len(hashes), 2 * size or 1)]
-        return _decode(self._post(path, json.dumps(body).encode()))
+        flags = {"loadable": loadable, "last_known": last_known, "kv_hints": kv_hints}
+        fields = {
+            "model": model, "tenant_id": tenant, "instance_id": engine, "block_size": block_size, "num_tokens": num_tokens,
+            "lora_name": lora_name, "lora_path": lora_path, "cache_salt": cache_salt,
+        }  # fmt: skip
+        return _decode(self._post("/query", _encode(block_hashes, token_ids, fields, flags)))
+
+    def predict(
+        self,
+        engine: str,
+        block_hashes: Sequence[bytes] | None = None,
+        *,
+        token_ids: Sequence[int] | None = None,
+        rank: int = 0,
+        model: str = "",
+        tenant: str = "",
+        block_size: int = 0,
+        lora_name: str = "",
+        lora_path: str = "",
+        cache_salt: str = "",
+    ) -> None:
+        """Says that a prompt, given as to holders, was sent to a data-parallel rank of an engine: its blocks count for
+        the engine until its events say so, or for the server's predict_ttl. It needs the permission store."""
+        fields = {
+            "model": model, "tenant_id": tenant, "instance_id": engine, "dp_rank": rank, "block_size": block_size,
+            "lora_name": lora_name, "lora_path": lora_path, "cache_salt": cache_salt,
+        }  # fmt: skip
+        self._post("/predict", _encode(block_hashes, token_ids, fields, {}))
 
     def _post(self, path: str, body: bytes) -> bytes:
         """Sends a body, and returns that of the answer."""
@@ -211,11 +214,13 @@ class HoldersClient:
 
     def _exchange(self, path: str, body: bytes, deadline: float) -> bytes:
         headers: dict[str, Any] = {"Content-Type": "application/json"}
-        if token := self._read_token():
+        token = self._token.read()
+        if token:
+            _check_token(token)
             headers["Authorization"] = b"Bearer " + token
         connection = self._connected(deadline)
-        if token:
-            self._warn_of_plain_text(connection)
+        if token and not self._is_tls:
+            self._token.warn_of_plain_text(connection.sock, self.address, "https", logger)
         connection.sock.settimeout(_remaining(deadline))
         connection.request("POST", path, body, headers)
         connection.response_class = functools.partial(_Response, deadline)  # type: ignore[assignment]
@@ -252,24 +257,35 @@ class HoldersClient:
             self._connection.close()
             self._connection = None
 
-    def _read_token(self) -> bytes:
-        """Returns the token, empty if there is none."""
-        if not self._token_file:
-            return self._token
-        token = read_token_file(self._token_file)
-        _check_token(token)
-        return token
-
-    def _warn_of_plain_text(self, connection: http.client.HTTPConnection) -> None:
-        """Warns once if others on the network can read the token."""
-        if self._is_tls or self._token_warned:
-            return
-        if is_remote(connection.sock):
-            self._token_warned = True
-            logger.warning("the token goes to %s in plain text, for all on the way to read; use https://", self.address)
-
     def _tls_context(self) -> ssl.SSLContext:
-        return self._tls or _default_tls()
+        return self._tls or default_tls()
+
+
+def _encode(
+    block_hashes: Sequence[bytes] | None,
+    token_ids: Sequence[int] | None,
+    fields: Mapping[str, Any],
+    flags: Mapping[str, bool],
+) -> bytes:
+    """Returns the body of a request about a prompt, without the fields that say nothing."""
+    if (block_hashes is None) == (token_ids is None):
+        raise ValueError("want block_hashes or token_ids, and not both")
+    body: dict[str, Any] = {name: True for name, value in flags.items() if value}
+    for name, value in fields.items():
+        argument = _ARGUMENTS.get(name, name)
+        if name in _NUMBERS:
+            value = _number(argument, value, _NUMBER_BITS)
+        elif not isinstance(value, str):
+            raise TypeError(f"{argument} is {value!r:.80}, must be a str")
+        if value:
+            body[name] = value
+    if token_ids is not None:
+        body["token_ids"] = _numbers("token_ids", token_ids)
+    elif block_hashes is not None:
+        _, size, blob = join_keys("block_hashes", block_hashes)
+        hashes = blob.hex()
+        body["seq_hashes"] = [hashes[i : i + 2 * size] for i in range(0, len(hashes), 2 * size or 1)]
+    return json.dumps(body).encode()
 
 
 def _numbers(name: str, numbers: Sequence[int]) -> list[int]:
@@ -339,7 +355,7 @@ class _Reader(io.RawIOBase):
 def _refusal(address: str, response: http.client.HTTPResponse, answer: bytearray) -> RefusedError:
     """Returns what an answer with another status than 200 says."""
     try:
-        error = json.loads(answer[:_MAX_DOCUMENT])["error"]
+        error = json.loads(answer[:MAX_DOCUMENT])["error"]
         code, text = printable(str(error["code"])), printable(str(error["message"]))
     except (KeyError, TypeError, ValueError, RecursionError):
         return RefusedError(f"{address}: {response.status} {printable(response.reason)}")
@@ -350,19 +366,32 @@ def _decode(answer: bytes) -> Holders:
     """Decodes the answer to /query and /query_by_hash."""
     try:
         document = json.loads(answer)
-        loadable, unknown = document.pop(_LOADABLE, None), document.pop(_UNKNOWN, None)
-        reasons = document.pop(_UNSURE, {})
-        unsure = {engine: tuple(map(str, why)) for engine, why in reasons.items()}
+        loadable, unknown = document.get("loadable_tokens"), document.get("loadable_unknown")
+        unsure = {engine: _texts(why) for engine, why in document.get("unsure", {}).items()}
+        by_rank = {
+            engine: {_rank(rank): _texts(why) for rank, why in ranks.items()}
+            for engine, ranks in document.get("unsure_ranks", {}).items()
+        }
+        hints = document.get("kv_hints", {})
+        if not isinstance(hints, dict):
+            raise TypeError("kv_hints is no object")
         holders = []
-        (engines,) = document.values()  # the tenant's
-        for engine, fields in engines.items():
-            tokens, ranks = _count(fields.pop("longest_matched")), fields.pop("DP")
-            media = {medium: _count(count) for medium, count in fields.items()}
-            by_rank = {_rank(rank): _count(count) for rank, count in ranks.items()}
-            holders.append(Holder(engine, tokens, media, by_rank))
-        return Holders(tuple(holders), None if loadable is None else _count(loadable), unsure, unknown and str(unknown))
+        for engine, fields in document["instances"].items():
+            media = {"GPU": fields["gpu"], "CPU": fields["cpu"], "DISK": fields["disk"], **fields.get("media", {})}
+            ranks = {_rank(rank): _count(count) for rank, count in fields["dp"].items()}
+            counts = {medium: _count(count) for medium, count in media.items()}
+            holders.append(Holder(engine, _count(fields["longest_matched"]), counts, ranks))
+        tokens = None if loadable is None else _count(loadable)
+        return Holders(tuple(holders), tokens, unsure, unknown and str(unknown), by_rank, hints)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise BadReply(f"holders: {printable(repr(error))} in the answer") from error
+
+
+def _texts(reasons: object) -> tuple[str, ...]:
+    """Returns the reasons why an engine is unsure."""
+    if not isinstance(reasons, list):
+        raise TypeError(f"{reasons!r:.80} is no list of reasons")
+    return tuple(map(str, reasons))
 
 
 def _count(value: object) -> int:

@@ -1,7 +1,7 @@
 """Feeds lookups to vLLM's own statistics, as its operation lookup_exists.
 
 vLLM's worker records each lookup that it answers: its duration, how many keys of the store it
-asked for, and whether it failed. With the plug-in the worker answers none. So MeasuredClient
+asked for, and whether it failed. With the plug-in the worker answers none. So LookupStats
 records the lookups of the scheduler's side. The scheduler asks the connector of this process
 for statistics at every step, and is given them.
 """
@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import collections
 import importlib
-import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hitline import engine_connector
-from hitline.client import Hashes, LookupKeyClient, LookupResult
-from hitline.engine_connector import Wrapper, client_of
+from hitline.engine_connector import Wrapper, step_of
+from hitline.lookup_steps import Step
 
-__all__ = ["MeasuredClient", "num_keys"]
+if TYPE_CHECKING:
+    from hitline.engine_client import EngineClient
+
+__all__ = ["LookupStats", "num_keys"]
 
 OPERATION = "lookup_exists"
 
@@ -29,44 +31,28 @@ METRICS = engine_connector.CONNECTOR.rpartition(".")[0] + ".metrics"
 MAX_RECORDS = 4096
 
 
-class _Record(NamedTuple):
-    seconds: float  # from the call of the lookup to its end, waiting included
-    keys: int  # see num_keys
-    failed: bool
+class LookupStats(Step):
+    """The lookups that were asked of the server. Any thread may add one, the scheduler's takes them."""
 
-
-class MeasuredClient(LookupKeyClient):
-    """A client whose lookups are added to the statistics of the connector of this process."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        # Any thread that looks up appends, the scheduler's thread removes.
-        self._records: collections.deque[_Record] = collections.deque(maxlen=MAX_RECORDS)
+    def __init__(self, client: EngineClient) -> None:
+        # Of each lookup the seconds from its call to its end, waiting included; whether it failed; and for num_keys the
+        # reply to the pool, the number of tokens and that of hashes.
+        self.records: collections.deque[tuple[float, bool, Mapping[str, Any] | None, int, int]]
+        self.records = collections.deque(maxlen=MAX_RECORDS)
         difference = engine_connector.wrap(_WRAPPERS)
         if difference:
-            self._logger.warning("vLLM's statistics have no lookups: %s", difference)
+            client._logger.warning("vLLM's statistics have no lookups: %s", difference)
 
-    def _lookup(self, token_len: int, hashes: Hashes, *arguments: Any, **named: Any) -> LookupResult:
-        started = time.perf_counter()
-        failed = True
-        try:
-            result = super()._lookup(token_len, hashes, *arguments, **named)
-            failed = False
-            return result
-        finally:
-            keys = num_keys(self._pool_reply, token_len, len(hashes))
-            if keys:
-                self._records.append(_Record(time.perf_counter() - started, keys, failed))
-
-    def _take_stats(self) -> Any:
+    def take(self) -> Any:
         """The statistics since the last call, in the worker's class; None if there are none."""
-        if not self._records:
-            return None
-        stats = importlib.import_module(METRICS).MooncakeStoreConnectorStats()
-        while self._records:
-            seconds, keys, failed = self._records.popleft()
-            status, failed_keys = ("error", keys) if failed else ("ok", 0)
-            stats.record_operation(OPERATION, seconds, keys, status=status, num_failed_keys=failed_keys)
+        stats = None
+        while self.records:
+            seconds, failed, pool, num_tokens, num_hashes = self.records.popleft()
+            keys = num_keys(pool, num_tokens, num_hashes)
+            if keys:
+                stats = stats or importlib.import_module(METRICS).MooncakeStoreConnectorStats()
+                status, failed_keys = ("error", keys) if failed else ("ok", 0)
+                stats.record_operation(OPERATION, seconds, keys, status=status, num_failed_keys=failed_keys)
         return stats
 
 
@@ -97,8 +83,8 @@ def _num_keys(pool: Mapping[str, Any], num_tokens: int, num_hashes: int) -> int:
 def _add_lookups(get_stats: Callable[..., Any]) -> Callable[..., Any]:
     def get_kv_connector_stats(self: Any) -> Any:
         stats = get_stats(self)
-        client = client_of(self, MeasuredClient)
-        return stats if stats is not None or client is None else client._take_stats()
+        lookups = step_of(self, LookupStats)
+        return stats if stats is not None or lookups is None else lookups.take()
 
     return get_kv_connector_stats
 

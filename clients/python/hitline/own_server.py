@@ -122,7 +122,7 @@ def find_program() -> str:
 def version_difference(program: str) -> str:
     """What to say if the program and this package are of two versions. Empty if they are of one, if the program does not
     tell, or if pip did not install the package."""
-    package, version = _distribution(), ""
+    package, version = distribution(), ""
     if package is None:
         return ""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HITLINE_")}
@@ -154,14 +154,14 @@ def _package_folder() -> str:
     return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def _distribution() -> importlib.metadata.Distribution | None:
+def distribution() -> importlib.metadata.Distribution | None:
     """What pip has recorded of this package, as it was imported."""
     return next(iter(importlib.metadata.distributions(name=PROGRAM, path=[_package_folder()])), None)
 
 
 def _recorded_folders() -> list[str]:
     """Where pip says that it has put the program. A file of another size is another program."""
-    package = _distribution()
+    package = distribution()
     files = [file for file in (package and package.files) or () if file.name == PROGRAM]
     paths = [(file, os.path.normpath(file.locate())) for file in files]
     return [os.path.dirname(path) for file, path in paths if os.path.isfile(path) and file.size == os.path.getsize(path)]

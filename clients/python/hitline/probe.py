@@ -1,7 +1,7 @@
 """Stops asking a server that hangs, until it answers a ping.
 
 The engine's scheduler waits for its lookups. So a server that hangs would cost it a timeout at
-each of them. ProbingClient lets it wait for one timeout. Then all requests but resets fail at once,
+each of them. ProbingRetry lets it wait for one timeout. Then all requests but resets fail at once,
 while a thread pings the server over the client's connection. The first reply to a ping ends that, and
 leaves a connection that is in the engine's pool. A refused connection ends it, too, as requests then
 fail without a wait. A reset waits for the end. A server may answer pings and no lookups, since its
@@ -13,26 +13,17 @@ each further one is sent once, until one is answered.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
-from hitline.client import (
-    PING,
-    Busy,
-    ConnectionFailed,
-    Hashes,
-    LookupKeyClient,
-    LookupResult,
-    RefusedError,
-    RequestTimeout,
-    WrongRelease,
-)
+from hitline.connection import Endpoint, Request
+from hitline.errors import FailureLog, RefusedError, RequestTimeout, WrongRelease
+from hitline.handshake import PING_IN_POOL
+from hitline.retry import Retry
 
-__all__ = ["Probe", "ProbingClient"]
+__all__ = ["Probe", "ProbingRetry"]
 
 # From the start of a ping to that of the next, in seconds. It doubles until a lookup is answered.
 # A ping that takes longer is followed by the next at once.
@@ -61,6 +52,7 @@ class Probe:
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], bool] | None = None,
     ) -> None:
+        self.active = False
         self._idle = threading.Event()
         self._idle.set()
         self._interval = FIRST_INTERVAL
@@ -70,10 +62,6 @@ class Probe:
         self._wait = wait or self._stopped.wait
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-
-    @property
-    def active(self) -> bool:
-        return not self._idle.is_set()
 
     def wait_idle(self, timeout: float) -> None:
         """Waits while it is active, at most timeout seconds."""
@@ -85,11 +73,12 @@ class Probe:
             if self.active or self._stopped.is_set():
                 return
             thread = threading.Thread(target=self.run, name="hitline-probe", daemon=True)
+            self.active = True
             self._idle.clear()
             try:
                 thread.start()
             except RuntimeError:  # the system has no thread left: requests go on
-                self._idle.set()
+                self._end()
                 return
             self._thread = thread
 
@@ -100,8 +89,12 @@ class Probe:
             started = self._clock()
             self._interval = min(2 * self._interval, MAX_INTERVAL)
             if self._ping():
-                self._idle.set()
+                self._end()
                 return
+
+    def _end(self) -> None:
+        self.active = False
+        self._idle.set()
 
     def lookup_answered(self) -> None:
         """Has the next first ping be soon."""
@@ -111,7 +104,7 @@ class Probe:
         """Has no further ping begin."""
         with self._lock:
             self._stopped.set()
-            self._idle.set()
+            self._end()
 
     def join(self, timeout: float) -> None:
         """Waits for the thread, after stop, at most timeout seconds."""
@@ -119,75 +112,69 @@ class Probe:
             self._thread.join(timeout)
 
 
-class ProbingClient(LookupKeyClient):
-    """A client that waits for one timeout of a server that hangs or stays busy."""
+class ProbingRetry(Retry):
+    """Waits for one timeout of a server that hangs or stays busy."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        ping = weakref.WeakMethod(self._ping_once)  # the thread must not keep a client that is dropped
-        self._probe = Probe(lambda: (alive := ping()) is None or alive())
+    def __init__(self, endpoint: Endpoint, prepare: Callable[..., None], timeout: float, log: FailureLog) -> None:
+        """timeout is that of a lookup, in seconds."""
+        super().__init__(endpoint, prepare)
+        self._ping_timeout = max(timeout, PING_TIMEOUT)
+        ping = weakref.WeakMethod(self.ping_once)  # the thread must not keep a client that is dropped
+        self.probe = Probe(lambda: (alive := ping()) is None or alive())
+        self._log = log
         self._timed_out = False  # whether a request has, and no answered lookup has been logged since
 
-    @contextlib.contextmanager
-    def _locked(self, timeout: float | None) -> Iterator[float]:
-        self._fail_if_silent()
-        with super()._locked(timeout) as deadline:
-            self._fail_if_silent()  # the request before this one has timed out
-            try:
-                yield deadline
-            except RequestTimeout:
-                self._begin_probe()
-                raise
+    @property
+    def suspended(self) -> bool:
+        return self.probe.active
 
-    def _lock_error(self, timeout: float) -> RequestTimeout:
+    def lock_error(self, timeout: float) -> RequestTimeout:
         # The request before may have a longer timeout: it, too, is to be waited for once.
-        error = super()._lock_error(timeout)
-        self._last_failure = str(error)
+        error = super().lock_error(timeout)
+        self.last_failure = str(error)
         self._begin_probe()
         return error
 
+    def timed_out(self, why: str) -> None:
+        super().timed_out(why)
+        self._begin_probe()
+
     def _begin_probe(self) -> None:
-        self._timed_out = True
-        self._probe.begin()
+        self.troubled = self._timed_out = True
+        self.probe.begin()
 
-    def _lookup(
-        self, token_len: int, hashes: Hashes, timeout: float | None = None, *, resend: bool = True
-    ) -> LookupResult:
-        try:
-            result = super()._lookup(token_len, hashes, timeout, resend=resend)
-        except Busy:
-            self._resends_busy = self._resends_busy and not resend
-            raise
-        self._resends_busy = True
-        self._probe.lookup_answered()
-        if self._timed_out and self._may_log("answered"):
-            self._timed_out = False
-            self._logger.info("hitline at %s answers lookups again", self.address)
-        return result
+    def stayed_busy(self, request: Request, why: str) -> None:
+        super().stayed_busy(request, why)
+        if request.is_lookup:
+            self.troubled, self.resends_lookups = True, False
 
-    def _fail_if_silent(self) -> None:
-        if self._probe.active and not self._closed:
-            raise ConnectionFailed(f"not tried until a ping is answered, after this: {self._last_failure}")
+    def recovered(self) -> None:
+        self.resends_lookups = True
+        self.probe.lookup_answered()
+        if not self._timed_out:
+            self.troubled = False
+        elif self._log.is_due("answered"):
+            self.troubled = self._timed_out = False
+            self._log.logger.info("hitline at %s answers lookups again", self.endpoint.address)
 
-    def _reset(self, timeout: float | None) -> bool:
-        deadline = time.monotonic() + (timeout or self._timeout)
-        self._probe.wait_idle(timeout or self._timeout)
-        return super()._reset(max(deadline - time.monotonic(), MIN_TIMEOUT))
-
-    def _ping_once(self) -> bool:
-        """Pings on the client's connection. Returns whether the server has replied, or has refused
+    def ping_once(self) -> bool:
+        """Pings on the connection, in the engine's pool. Returns whether the server has replied, or has refused
         the connection."""
         try:
-            with super()._locked(max(self._timeout, PING_TIMEOUT)) as deadline:
-                self._retry_at = 0.0
-                self._exchange_locked((PING, b""), deadline, in_pool=True)
+            self.exchange(PING_IN_POOL, self._ping_timeout, force=True)
         except (RefusedError, WrongRelease):
             pass  # a reply, too
         except Exception as error:
             return isinstance(error.__cause__, (ConnectionRefusedError, FileNotFoundError))
         return True
 
-    def _close(self, deadline: float) -> None:
-        self._probe.stop()
-        super()._close(deadline)
-        self._probe.join(max(0.0, deadline - time.monotonic()))
+    def wait_for_ping(self, timeout: float) -> float:
+        """Waits while requests fail at once, and returns what is left of the timeout for one that does not."""
+        deadline = time.monotonic() + timeout
+        self.probe.wait_idle(timeout)
+        return max(deadline - time.monotonic(), MIN_TIMEOUT)
+
+    def close(self, deadline: float) -> None:
+        self.probe.stop()
+        super().close(deadline)
+        self.probe.join(max(0.0, deadline - time.monotonic()))

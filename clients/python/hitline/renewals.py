@@ -2,7 +2,7 @@
 
 A store that evicts by lease keeps what it was asked for last, and a lookup with a start does not ask
 for what lies before. An engine that saves asks for its whole prompts when it saves. For one that only
-loads, RenewingClient sends the hashes before the start to the server, in the client's worker thread and
+loads, Renewals sends the hashes before the start to the server, in the client's worker thread and
 after the lookup is answered. The server has the store asked when no lookup is, or drops it.
 """
 
@@ -11,11 +11,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-from hitline.client import RENEW, LookupKeyClient, join_keys
+from hitline.client import RENEW, LookupResult, keys_frames
+from hitline.errors import ConnectionFailed
+from hitline.lookup_steps import EngineLookup, Step
 
-__all__ = ["RenewingClient"]
+if TYPE_CHECKING:
+    from hitline.engine_client import EngineClient
+
+__all__ = ["Renewals"]
 
 # How many renewals may wait for the worker thread. Lookups wait while one is sent.
 MAX_WAITING = 4
@@ -24,43 +29,43 @@ MAX_WAITING = 4
 MAX_RENEWED = 1024
 
 
-class RenewingClient(LookupKeyClient):
-    """A client that renews what lies before its lookups. All calls come from the scheduler's thread."""
+class Renewals(Step):
+    """Renews what lies before lookups, once in a lease, if the server's pool wants that."""
 
-    _saves = True  # whether the engine saves what it has computed
+    def __init__(self, client: EngineClient) -> None:
+        self.free = threading.BoundedSemaphore(MAX_WAITING)
+        self.renewed: dict[bytes, float] = {}  # by the last hash of what was renewed, oldest first: when
+        self.saves = True  # whether the engine saves what it has computed
+        self._client = client
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._clock = time.monotonic
-        self._renewed: dict[bytes, float] = {}  # by the last hash of what was renewed, oldest first: when
-        self._free = threading.BoundedSemaphore(MAX_WAITING)
+    def found(self, lookup: EngineLookup, result: LookupResult) -> None:
+        if lookup.hashes_before:
+            self.renew(lookup.block_hashes, lookup.hashes_before, lookup.num_tokens)
 
-    def _renew(self, block_hashes: Sequence[bytes], count: int, timeout: float) -> None:
-        """Has the blocks of the first count hashes renewed, once in a lease, if the server's pool wants that. It
-        neither waits nor raises."""
-        reply = self._pool_reply or {}
-        wanted = ("always",) if self._saves else ("auto", "always")
-        lease = reply.get("lease_ms")
-        if not count or reply.get("renew") not in wanted or not lease:
+    def renew(self, block_hashes: Sequence[bytes], count: int, num_tokens: int) -> None:
+        """Has the blocks of the first count hashes of a prompt renewed. It neither waits nor raises."""
+        client, pool = self._client, self._client.pool
+        wanted = ("always",) if self.saves else ("auto", "always")
+        if not count or not pool.lease or pool.renew not in wanted:
             return
-        last, now = block_hashes[count - 1], self._clock()
-        if now < self._renewed.get(last, -lease) + lease / 1000 or not self._free.acquire(blocking=False):
+        last, now = block_hashes[count - 1], client.clock()
+        if now < self.renewed.get(last, -pool.lease) + pool.lease or not self.free.acquire(blocking=False):
             return
-        self._renewed.pop(last, None)
-        self._renewed[last] = now
-        if len(self._renewed) > MAX_RENEWED:
-            del self._renewed[next(iter(self._renewed))]
+        self.renewed.pop(last, None)
+        self.renewed[last] = now
+        if len(self.renewed) > MAX_RENEWED:
+            del self.renewed[next(iter(self.renewed))]
         try:
-            self._submit(self._send_renewal, list(block_hashes[:count]), time.monotonic() + timeout)
-        except Exception:  # the client is closed
-            self._free.release()
+            deadline = time.monotonic() + client.lookup_timeout(num_tokens)
+            client._worker.submit(self._send, list(block_hashes[:count]), deadline)
+        except ConnectionFailed:  # the client is closed
+            self.free.release()
 
-    def _send_renewal(self, block_hashes: Sequence[bytes], deadline: float) -> None:
+    def _send(self, block_hashes: Sequence[bytes], deadline: float) -> None:
         try:
-            _, size, blob = join_keys("block_hashes", block_hashes)
-            with self._locked(max(deadline - time.monotonic(), 0.001)) as until:
-                self._exchange_locked((RENEW, size.to_bytes(2, "big"), blob), until, resend=False)
+            timeout = max(deadline - time.monotonic(), 0.001)
+            self._client._command(RENEW, *keys_frames("block_hashes", block_hashes), timeout=timeout, resend=False)
         except Exception as error:
-            self._log("renewal at %s failed: %s", error)
+            self._client._log.failure("renewal at %s failed: %s", self._client.address, error)
         finally:
-            self._free.release()
+            self.free.release()

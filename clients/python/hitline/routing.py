@@ -1,7 +1,8 @@
 """Scores for a router in Python: how much of a prompt each engine need not compute. See docs/router.md.
 
-A router calls choose for each request and adds the scores to its others, such as those of load. The server is asked at
-its router.listen; one that is late, away or refuses costs the scores alone."""
+A router calls choose for each request and adds the scores to its others, such as those of load; then predict, so that the
+next request with this prompt goes there, too. The server is asked at its router.listen; one that is late, away or refuses
+costs the scores alone."""
 
 from __future__ import annotations
 
@@ -10,16 +11,22 @@ import concurrent.futures
 import queue
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Tuple, TypeVar, Union
 
-from hitline.client import HitlineError, RequestTimeout, forkable, logger
+from hitline.connection import forkable
+from hitline.errors import HitlineError, RequestTimeout, logger
 from hitline.holders import Holders, HoldersClient
 
 __all__ = ["PrefixScorer"]
 
 # Seconds between two warnings that there are no scores.
 _WARN_EVERY = 10.0
+
+# An engine by its name at the server, or one of its data-parallel ranks.
+Engine = Union[str, Tuple[str, int]]
+
+T = TypeVar("T")
 
 
 class PrefixScorer:
@@ -75,66 +82,94 @@ class PrefixScorer:
             client.close()
 
     def choose(
-        self, token_ids: Sequence[int], engines: Iterable[str] | Mapping[str, str], **prompt: str
+        self, token_ids: Sequence[int], engines: Iterable[str] | Mapping[str, Engine], **prompt: str
     ) -> dict[str, float]:
         """Returns a score of 0 to 1 for each engine: the part of the prompt that it need not compute. Without an answer
         in time there are none. engines are the names that the server has for them (instance_id), or a mapping from the
-        caller's names to those. prompt are lora_name, lora_path and cache_salt if the request has them."""
+        caller's names to those, or to pairs of such a name and a data-parallel rank. prompt are lora_name, lora_path and
+        cache_salt if the request has them."""
         names = engines if isinstance(engines, Mapping) else {engine: engine for engine in engines}
         if not len(token_ids):
             return {}
-        try:
-            found = self._ask(token_ids, prompt)
-        except HitlineError as error:
-            self._warn(error)
-            return {}
-        return self._scores(found, len(token_ids), names)
-
-    async def choose_async(
-        self, token_ids: Sequence[int], engines: Iterable[str] | Mapping[str, str], **prompt: str
-    ) -> dict[str, float]:
-        """Is choose for asyncio: the event loop does not wait."""
-        call = asyncio.get_running_loop().run_in_executor(
-            self._workers, lambda: self.choose(token_ids, engines, **prompt)
-        )
-        try:
-            return await asyncio.wait_for(call, self._timeout)
-        except (asyncio.TimeoutError, TimeoutError):
-            self._warn(RequestTimeout(f"no scores within {self._timeout} s"))
-            return {}
-
-    def _ask(self, token_ids: Sequence[int], prompt: Mapping[str, str]) -> Holders:
-        try:
-            client = self._idle.get(timeout=self._timeout)
-        except queue.Empty:
-            raise RequestTimeout(f"other threads' requests took {self._timeout} s") from None
-        try:
-            return client.holders(
+        found = self._ask(
+            lambda client: client.holders(
                 token_ids=token_ids,
                 model=self._model,
                 tenant=self._tenant,
                 last_known=self._last_known,
                 loadable=self._store_weight > 0,
-                num_tokens=len(token_ids) if self._store_weight > 0 else None,
                 **prompt,
             )
+        )
+        return {} if found is None else self._scores(found, len(token_ids), names)
+
+    async def choose_async(
+        self, token_ids: Sequence[int], engines: Iterable[str] | Mapping[str, Engine], **prompt: str
+    ) -> dict[str, float]:
+        """Is choose for asyncio: the event loop does not wait."""
+        scores = await self._wait(lambda: self.choose(token_ids, engines, **prompt))
+        return {} if scores is None else scores
+
+    def predict(self, token_ids: Sequence[int], engine: Engine, **prompt: str) -> None:
+        """Says that a request with this prompt was sent to an engine: its name at the server, or a pair of that and a
+        data-parallel rank. It counts for the engine before its events say so. What fails is logged. prompt is as for
+        choose. The server must allow the permission store."""
+        if len(token_ids):
+            name, rank = engine if isinstance(engine, tuple) else (engine, 0)
+            self._ask(
+                lambda client: client.predict(
+                    name, token_ids=token_ids, rank=rank, model=self._model, tenant=self._tenant, **prompt
+                )
+            )
+
+    async def predict_async(self, token_ids: Sequence[int], engine: Engine, **prompt: str) -> None:
+        """Is predict for asyncio: the event loop does not wait."""
+        await self._wait(lambda: self.predict(token_ids, engine, **prompt))
+
+    async def _wait(self, call: Callable[[], T]) -> T | None:
+        """Returns what a call in another thread returns, None if that takes too long."""
+        running = asyncio.get_running_loop().run_in_executor(self._workers, call)
+        try:
+            return await asyncio.wait_for(running, self._timeout)
+        except (asyncio.TimeoutError, TimeoutError):
+            self._warn(RequestTimeout(f"no answer within {self._timeout} s"))
+            return None
+
+    def _ask(self, request: Callable[[HoldersClient], T]) -> T | None:
+        """Makes a request over one of the connections. None: it failed, which is logged."""
+        try:
+            client = self._idle.get(timeout=self._timeout)
+        except queue.Empty:
+            self._warn(RequestTimeout(f"other threads' requests took {self._timeout} s"))
+            return None
+        try:
+            return request(client)
+        except HitlineError as error:
+            self._warn(error)
+            return None
         finally:
             self._idle.put(client)
 
-    def _scores(self, found: Holders, num_tokens: int, names: Mapping[str, str]) -> dict[str, float]:
-        held = {holder.engine: holder.tokens for holder in found.holders}
+    def _scores(self, found: Holders, num_tokens: int, names: Mapping[str, Engine]) -> dict[str, float]:
+        held = {holder.engine: holder for holder in found.holders}
         loadable = found.loadable_tokens or 0
         scores = {}
         for name, engine in names.items():
-            tokens = held.get(engine, 0)
+            if isinstance(engine, tuple):
+                engine, rank = engine
+                tokens = held[engine].ranks.get(rank, 0) if engine in held else 0
+                reasons = found.unsure_ranks.get(engine, {}).get(rank, ())
+            else:  # it is stale if one of its ranks is
+                tokens = held[engine].tokens if engine in held else 0
+                reasons = found.unsure.get(engine, ())
             saved = tokens + self._store_weight * max(loadable - tokens, 0)
-            # An engine is stale if one of its ranks is. What it has then is of its other ranks, or predicted.
-            is_out = not tokens and "stale" in found.unsure.get(engine, ()) and not self._last_known
+            # What a stale engine has is of its other ranks, or predicted.
+            is_out = not tokens and "stale" in reasons and not self._last_known
             scores[name] = 0.0 if is_out else min(saved / num_tokens, 1.0)
         return scores
 
     def _warn(self, error: HitlineError) -> None:
-        """Logs that there are no scores, and not for each request."""
+        """Logs a failure, and not for each request."""
         with self._lock:
             is_due = time.monotonic() - self._warned >= _WARN_EVERY
             if is_due:

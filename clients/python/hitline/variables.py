@@ -12,7 +12,7 @@ _PREFIX = "HITLINE_"
 
 # Those of the plug-in, without HITLINE_.
 VARIABLES = (
-    "ADDRESS", "LOOKUP", "ON_MISMATCH", "POOL_NAME", "PROGRAM", "TIMEOUT", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN_FILE",
+    "ADDRESS", "INSTANCE_ID", "LOOKUP", "ON_MISMATCH", "POOL_NAME", "PROGRAM", "TIMEOUT", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN_FILE",
     "VLLM",
 )  # fmt: skip
 

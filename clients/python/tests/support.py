@@ -18,8 +18,10 @@ import unittest
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
+from unittest import mock
 
 from hitline import VLLM_RELEASES
+from hitline.engine_client import EngineClient, Settings
 
 # Set by the Go test that runs these tests.
 BINARY = os.environ.get("HITLINE_TEST_BINARY", "")
@@ -30,6 +32,9 @@ CONFIGS = os.environ.get("HITLINE_TEST_CONFIGS", "")
 CERTS = os.environ.get("HITLINE_TEST_CERTS", "")
 
 PATIENCE = 20.0
+
+NEWEST = VLLM_RELEASES[-1]
+UNKNOWN = "999.0.0"  # a release that vLLM does not have
 
 needs_certs = unittest.skipUnless(CERTS, "HITLINE_TEST_CERTS names no folder of certificates")
 needs_server = unittest.skipUnless(BINARY, "HITLINE_TEST_BINARY names no hitline to run")
@@ -66,6 +71,27 @@ def pool_reply(vllm: str, backend: str = "memory", **fields: Any) -> bytes:
     sizes = {"hash_block_size": 8, "scheduler_block_size": 16}
     described = {"vllm": vllm, "backend": backend, "alignment": 16, "pool": sizes, **fields}
     return message(b"\1", json.dumps(described).encode())
+
+
+def sock_of(client: Any) -> Any:
+    """The socket of a client's connection, None if it has none."""
+    connection = client._retry.connection
+    return connection and connection.sock
+
+
+def engine_client(
+    test: unittest.TestCase, address: str, release: str = "0.24.0", timeout: float = PATIENCE, **named: Any
+) -> EngineClient:
+    """The client of an engine, which the plug-in makes; named are attributes of it."""
+
+    class Engine(EngineClient):
+        settings = Settings(address, "", timeout, release, "fail", "")
+
+    with mock.patch.object(Engine._logger, "disabled", True):
+        client = Engine(object())
+    test.addCleanup(client.close)
+    vars(client).update(named)
+    return client
 
 
 def unused_address(test: unittest.TestCase) -> str:

@@ -14,9 +14,10 @@ from pathlib import Path
 from unittest import mock
 
 import hitline
-from hitline import Client, Instance, LookupKeyClient, LookupResult, NotAllowed, NotAuthenticated, client as module
+from hitline import Client, LookupKeyClient, NotAllowed, NotAuthenticated, connection, handshake
+from hitline import errors
 from tests.support import Scripted, hashes, hit_of, message, named, refusal
-from tests.test_client import eventually, long_pauses
+from tests.test_client import long_pauses
 from tests.test_pools import ACCEPTED, POOL
 
 SECRET = "s3cret-of-the-tests-0123456789"
@@ -88,7 +89,7 @@ class Tokens(WithoutVariables):
             with Client(server.address, token=SECRET, pool=POOL, raise_errors=True) as client:
                 for _ in range(2):
                     self.assertEqual(client.lookup(64, hashes("a", 4)), 48)
-                client._drop()
+                client._retry.drop()
                 self.assertEqual(client.lookup(64, hashes("a", 4)), 48)
             self.assertEqual(server.tags(), ["auth", "pool", "lookup", "lookup", "auth", "pool", "lookup"])
             self.assertEqual(server.requests[0], [b"auth", SECRET.encode()])
@@ -99,7 +100,7 @@ class Tokens(WithoutVariables):
             for text in (SECRET, f" {SECRET}\t\r\nsecond line\n", "other", "other\n"):
                 path.write_text(text)
                 self.assertEqual(client.lookup(64, []), 48)
-                client._drop()
+                client._retry.drop()
             self.assertEqual(server.sent(), [SECRET.encode()] * 2 + [b"other"] * 2)
             path.write_bytes(b"x" * 255)
             with self.assertRaises(NotAuthenticated):
@@ -119,7 +120,7 @@ class Tokens(WithoutVariables):
                     with self.assertRaisesRegex(hitline.ConnectionFailed, f"^not tried so soon after this: cannot .* {path}: {want}"):
                         client.ping()
                     path.write_text(SECRET)
-                    client._retry_at = 0.0
+                    client._retry.retry_at = 0.0
                     self.assertEqual(client.lookup(64, []), 48)
 
     @unittest.skipUnless(hasattr(os, "mkfifo"), "no pipes with names here")
@@ -182,60 +183,16 @@ class Refusals(WithoutVariables):
             with self.assertRaises(NotAuthenticated):
                 client.ping()
             self.assertEqual(server.sent(), [b"wrong"])
-            client._auth_retry_at = 0.0
+            client._retry.connection.refused.clear()
             self.assertEqual(client.lookup(64, []), 48)
             self.assertEqual(server.sent(), [b"wrong", SECRET.encode()])
-            self.assertEqual((server.connections, module._AUTH_RETRY), (1, 10.0))
-
-    def test_an_engines_lookups_are_misses(self) -> None:
-        for vllm, want in ((None, 0), ("0.33.0", LookupResult(0))):
-            with Peer(SECRET) as server, LookupKeyClient(server.address, token="wrong", vllm=vllm) as engine:
-                with self.assertLogs("hitline", "WARNING") as logs:
-                    for _ in range(3):
-                        self.assertEqual(engine.lookup("r", 64, []), want)
-                    self.assertEqual(eventually(lambda: engine.lookup("r", 64, [], non_block=True), None), want)
-                    self.assertIs(engine.reset(), False)
-                self.assertEqual(len(logs.output), 2, logs.output)
-                self.assertRegex(logs.output[0], "lookup at .* failed and counts as a hit of 0 tokens: no such token$")
-        with Peer(SECRET) as server, LookupKeyClient(server.address, token="wrong", raise_errors=True) as engine:
-            for call in (lambda: engine.lookup("r", 64, []), engine.reset):
-                with self.assertRaises(NotAuthenticated):
-                    call()
-
-    def test_requests_that_are_not_allowed(self) -> None:
-        with Peer() as server, Client(server.address, raise_errors=True) as client:
-            for name, call in (
-                ("store", lambda: client.store([b"k"])),
-                ("evict", lambda: client.evict([b"k"])),
-                ("store_prompt", lambda: client.store_prompt(16, [b"k"])),
-                ("plan", lambda: client.plan(16, [b"k"])),
-                ("load_mask", lambda: client.load_mask(16, 1)),
-                ("stat", client.stat),
-                ("reset", client.reset),
-                ("reset_rank", client.reset_rank),
-            ):
-                with self.subTest(name), self.assertRaisesRegex(NotAllowed, f"^not_allowed: {name}$") as raised:
-                    call()
-                self.assertEqual(raised.exception.request, name)
-            server.replies.clear()
-            for call in (lambda: client.lookup(64, []), client.ping):
-                with self.assertRaises(NotAllowed):
-                    call()
-            self.assertEqual(server.connections, 1)
-
-    def test_without_the_right_to_ping(self) -> None:
-        met: list[Instance] = []
-        with Peer() as server, Client(server.address, on_instance=met.append, raise_errors=True) as client:
-            del server.replies["ping"]
-            for _ in range(2):
-                self.assertEqual(client.lookup(64, []), 48)
-            self.assertEqual((met, server.connections), ([], 1))
+            self.assertEqual((server.connections, handshake._RETRY), (1, 10.0))
 
 
 class Secrets(WithoutVariables):
     @contextlib.contextmanager
     def away_from_loopback(self) -> Iterator[None]:
-        with mock.patch.object(module.ipaddress, "ip_address", return_value=ipaddress.ip_address("192.0.2.1")):
+        with mock.patch.object(connection.ipaddress, "ip_address", return_value=ipaddress.ip_address("192.0.2.1")):
             yield
 
     def test_a_token_in_plain_text_is_warned_of_once(self) -> None:
@@ -243,7 +200,7 @@ class Secrets(WithoutVariables):
             with Client(server.address, token=SECRET) as client, self.assertLogs("hitline", "WARNING") as logs:
                 for _ in range(3):
                     self.assertEqual(client.lookup(64, []), 48)
-                    client._drop()
+                    client._retry.drop()
             self.assertEqual(len(logs.output), 1)
             want = f"the token goes to {server.address} in plain text, for all on the way to read; use tls://"
             self.assertIn(want, logs.output[0])
@@ -254,7 +211,7 @@ class Secrets(WithoutVariables):
     def test_elsewhere_it_is_not_warned_of(self) -> None:
         with Peer(SECRET) as server, self.no_warnings(), Client(server.address, token=SECRET) as client:
             client.lookup(64, [])
-        with mock.patch.object(module.ipaddress, "ip_address", return_value=ipaddress.ip_address("::ffff:127.0.0.1")):
+        with mock.patch.object(connection.ipaddress, "ip_address", return_value=ipaddress.ip_address("::ffff:127.0.0.1")):
             with Peer(SECRET) as server, self.no_warnings(), Client(server.address, token=SECRET) as client:
                 client.lookup(64, [])
         with tempfile.TemporaryDirectory() as folder, self.away_from_loopback(), self.no_warnings():
@@ -265,7 +222,7 @@ class Secrets(WithoutVariables):
     @contextlib.contextmanager
     def no_warnings(self) -> Iterator[None]:
         with self.assertLogs("hitline") as logs:
-            module.logger.info("one line")
+            errors.logger.info("one line")
             yield
         self.assertEqual(len(logs.output), 1, logs.output)
 

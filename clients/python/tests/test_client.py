@@ -6,6 +6,7 @@ import contextlib
 import json
 import select
 import socket
+import struct
 import tempfile
 import threading
 import time
@@ -16,8 +17,9 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import hitline
-from hitline import Client, LookupKeyClient, client as module
-from tests.support import PATIENCE, WIRE, Deaf, Scripted, frame, hashes, message, refusal, unused_address
+from hitline import Client, LookupKeyClient, client as module, connection, errors, retry
+from hitline.connection import Connection
+from tests.support import PATIENCE, WIRE, Deaf, Scripted, frame, hashes, message, refusal, sock_of, unused_address
 
 HIT = (48).to_bytes(4, "big")
 QUIET = "hitline"
@@ -28,8 +30,8 @@ AnyClient = TypeVar("AnyClient", Client, LookupKeyClient)
 
 def connected(client: AnyClient) -> AnyClient:
     """Connects a client whose timeout may be too short for that."""
-    with client._lock:
-        client._connect(time.monotonic() + PATIENCE)
+    with client._retry.lock:
+        client._retry._connect(time.monotonic() + PATIENCE)
     return client
 
 
@@ -56,7 +58,7 @@ class Wire(unittest.TestCase):
                         want = 0
                     frames = [] if case.get("last_hash_one_byte_short") else case["frames"]
                     for name, call in self.calls(plain, engine, case).items():
-                        with self.subTest(case["id"], by=name), mock.patch.object(module.logger, "disabled", True):
+                        with self.subTest(case["id"], by=name), mock.patch.object(errors.logger, "disabled", True):
                             if frames:
                                 self.assertEqual(call(), want)
                             else:
@@ -84,19 +86,13 @@ class Wire(unittest.TestCase):
             "non_block": lambda: eventually(lambda: engine.lookup("id", tokens, blocks, non_block=True), None),
         }
 
-    def test_example_of_the_protocol_byte_by_byte(self) -> None:
-        blob = b"".join(hashes("a", 4))
-        want = b"\1\6lookup" + b"\1\4\0\0\0\x40" + b"\1\2\0\x20" + b"\0\x80" + blob
-        got, reply = raw_exchange(b"\0\4\0\0\0\x30", lambda c: c.lookup(64, hashes("a", 4)), len(want))
-        self.assertEqual((got, reply), (want, 48))
-
     def test_long_frames(self) -> None:
         for size, joined in ((255, 300), (256, 300), (60_000, 300), (60_000, 60_000)):
             body = bytes(size)
             head = b"\0\xff" if size < 256 else b"\2" + size.to_bytes(8, "big")
             want = b"\1\4ping" + head + body
             reply = b"\1\1\1" + head + body
-            with mock.patch.object(module, "_JOINED", joined):
+            with mock.patch.object(connection, "_JOINED", joined):
                 got, _ = raw_exchange(reply, lambda c: c.ping(body), len(want))
             self.assertEqual(got, want)
 
@@ -114,6 +110,8 @@ class Wire(unittest.TestCase):
             client.store(keys, tp_rank=65535)
             client.evict(keys, group=1, tp_rank=2, pp_rank=3)
             client.evict(keys, pcp_rank=1)
+            client.reset_rank(group=1, pp_rank=2)
+            client.reset_rank()
             eight = b"\0\x08"
             self.assertEqual(
                 server.requests,
@@ -124,6 +122,8 @@ class Wire(unittest.TestCase):
                     [b"store", b"\0\0\xff\xff\0\0", eight, blob],
                     [b"evict", b"\0\1\0\2\0\3", eight, blob],
                     [b"evict", b"\0\0\0\0\0\0\0\1", eight, blob],
+                    [b"reset_rank", b"\0\1\xff\xff\0\2\xff\xff"],
+                    [b"reset_rank", b"\xff" * 8],
                 ],
             )
 
@@ -190,7 +190,7 @@ class Failures(unittest.TestCase):
                 self.assertEqual(eventually(poll, None), 0)
 
     def test_refusals_are_of_their_types(self) -> None:
-        codes = {**module._REFUSALS, "later": hitline.RefusedError}
+        codes = {**errors.REFUSALS, "later": hitline.RefusedError}
         del codes["busy"]
         replies: list[bytes] = []
         with Scripted(lambda _: replies.pop()) as server, Client(server.address, raise_errors=True) as client:
@@ -226,34 +226,14 @@ class Failures(unittest.TestCase):
         """Until the call's timeout, and then it is left alone for a while."""
         with Scripted(lambda _: refusal("busy", text="1024 requests wait")) as server:
             with Client(server.address, timeout=PATIENCE) as client:
-                real = client._wait
-
-                def wait(event: int, deadline: float) -> bool:
-                    if deadline - time.monotonic() < PATIENCE * 0.75:
-                        return False  # a pause is over at once
-                    return real(event, deadline)
-
-                begun = time.monotonic()
-                with mock.patch.object(module, "_FIRST_PAUSE", PATIENCE * 0.7):
-                    with mock.patch.object(module, "_MAX_PAUSE", PATIENCE * 2), mock.patch.object(client, "_wait", wait):
+                with mock.patch.object(retry, "_FIRST_PAUSE", PATIENCE * 0.7), mock.patch.object(retry, "_MAX_PAUSE", PATIENCE * 2):
+                    with mock.patch.object(Connection, "wait", return_value=True):  # a pause is over at once
                         with self.assertRaisesRegex(hitline.Busy, "^1024 requests wait$"):
                             client.ping(b"a")
-                self.assertLess(time.monotonic() - begun, PATIENCE)
                 with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried so soon after this: 1024"):
                     client.ping()
                 self.assertGreater(len(server.requests), 1)
                 self.assertEqual(server.connections, 1)
-
-    def test_close_ends_the_wait_for_a_busy_server(self) -> None:
-        with Scripted(lambda _: refusal("busy")) as server, mock.patch.object(module, "_FIRST_PAUSE", PATIENCE):
-            with Client(server.address, timeout=2 * PATIENCE) as client:
-                thread = threading.Thread(target=lambda: self.assertRaises(hitline.ConnectionFailed, client.ping, b"a"))
-                thread.start()
-                eventually(lambda: bool(server.requests), False)
-                begun = time.monotonic()
-                client.close()
-                thread.join(PATIENCE)
-                self.assertLess(time.monotonic() - begun, PATIENCE / 2)
 
     def test_a_busy_server_that_closes(self) -> None:
         def answer(_: list[bytes]) -> bytes:
@@ -263,14 +243,13 @@ class Failures(unittest.TestCase):
 
         waiting = threading.Event()
         with Scripted(answer) as server, Client(server.address, timeout=PATIENCE) as client:
-            real = client._wait
+            real = Connection.wait
 
-            def wait(event: int, deadline: float) -> bool:
-                if server.requests and deadline - time.monotonic() < PATIENCE * 0.75:
-                    waiting.set()
-                return real(event, deadline)
+            def wait(connection: Connection, deadline: float) -> bool:
+                waiting.set()
+                return real(connection, deadline)
 
-            with mock.patch.object(module, "_FIRST_PAUSE", PATIENCE / 2), mock.patch.object(client, "_wait", wait):
+            with mock.patch.object(retry, "_FIRST_PAUSE", PATIENCE / 2), mock.patch.object(Connection, "wait", wait):
                 begun = time.monotonic()
                 with self.assertRaisesRegex(hitline.ConnectionFailed, "closed the connection"):
                     client.ping(b"a")
@@ -278,6 +257,14 @@ class Failures(unittest.TestCase):
 
     def test_closed_before_the_reply(self) -> None:
         self.check(lambda _: None, hitline.ConnectionFailed)
+
+    def test_reset_before_the_reply(self) -> None:
+        def answer(_: list[bytes]) -> None:
+            server._conns[-1].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        with Scripted(answer) as server, Client(server.address, raise_errors=True) as client:
+            with self.assertRaises(hitline.ConnectionFailed):
+                client.lookup(16, [])
 
     def test_bad_flags(self) -> None:
         for flags in (0x04, 0x08, 0x80):
@@ -358,8 +345,8 @@ class Failures(unittest.TestCase):
                     client.lookup(16, [])
                 self.assertEqual((str(raised.exception), raised.exception.text), (want, want))
         for text in (b"\xff\xfe" * 300, b"x" * 511 + "ü".encode()):
-            self.assertTrue(module.printable(text).isprintable() and len(module.printable(text)) <= 513)
-        self.assertEqual(module.printable("a\ud800"), r"a\ud800")
+            self.assertTrue(errors.printable(text).isprintable() and len(errors.printable(text)) <= 513)
+        self.assertEqual(errors.printable("a\ud800"), r"a\ud800")
 
     def test_refusals_of_wrong_types(self) -> None:
         fields = {"request": {}, "differences": 7, "parts": [1, {"group": 0}], "more_parts": "x"}
@@ -389,16 +376,6 @@ class Failures(unittest.TestCase):
                             with self.assertRaisesRegex(hitline.BadReply, "without a JSON document"):
                                 call(client)
 
-    def test_no_reply(self) -> None:
-        with Scripted(lambda _: Scripted.SILENCE) as server:
-            with connected(Client(server.address, timeout=0.05, raise_errors=True)) as client:
-                with self.assertRaises(hitline.RequestTimeout):
-                    client.lookup(16, hashes("a", 1))
-            with connected(Client(server.address, timeout=0.05)) as client:
-                with self.assertLogs(QUIET, "WARNING") as logs:
-                    self.assertEqual(client.lookup(16, hashes("a", 1)), 0)
-                self.assertIn("counts as a hit of 0 tokens: ", logs.output[0])
-
     def test_a_call_may_have_a_timeout_of_its_own(self) -> None:
         keys = hashes("a", 1)
         with Scripted(lambda _: Scripted.SILENCE) as server, Client(server.address, raise_errors=True) as client:
@@ -419,7 +396,7 @@ class Failures(unittest.TestCase):
                 lambda timeout: client.store_mask(16, timeout=timeout),
                 lambda timeout: client.lookup_mask(16, timeout=timeout),
             ):
-                client._retry_at = 0.0
+                client._retry.retry_at = 0.0
                 connected(client)
                 with self.assertRaises(hitline.RequestTimeout):
                     call(timeout=0.02)
@@ -458,12 +435,6 @@ class Failures(unittest.TestCase):
                 self.assertEqual(client.lookup(16, []), 0)
             release.set()
             self.assertEqual(eventually(lambda: client.lookup(32, [])), 32)
-
-    def test_other_statuses(self) -> None:
-        with Scripted(lambda _: message(b"\2")) as server, Client(server.address) as client:
-            for call in (client.ping, client.stat, lambda: client.store([b"k"])):
-                with self.assertRaisesRegex(hitline.BadReply, "status 02"):
-                    call()
 
     def test_ping_and_stat_with_wrong_payloads(self) -> None:
         for frames in ([b"\1"], [b"\1", b"x"], [b"\1", b"[]"], [b"\1", b"{}", b"{}"]):
@@ -517,7 +488,7 @@ class Failures(unittest.TestCase):
                     ):
                         with self.subTest(name, tokens=tokens, blocks=blocks), self.assertRaisesRegex(error, f"^{text}"):
                             call()
-                self.assertEqual(engine._futures, {})
+                self.assertEqual(engine._pending, {})
                 for call in (
                     lambda: plain.lookup(64, [], timeout="1"),
                     lambda: plain.reset(timeout="1"),
@@ -564,12 +535,12 @@ class Failures(unittest.TestCase):
     @contextlib.contextmanager
     def assertNoLogs(self) -> Iterator[list[object]]:  # type: ignore[override]  # Python 3.9 has none
         found: list[object] = []
-        with mock.patch.object(module.logger, "handle", found.append):
+        with mock.patch.object(errors.logger, "handle", found.append):
             yield found
 
     def test_failures_are_logged_once_in_a_while(self) -> None:
-        self.assertEqual(module._LOG_EVERY, 10.0)
-        with mock.patch.object(module, "_LOG_EVERY", 1000.0), self.assertLogs(QUIET, "WARNING") as logs:
+        self.assertEqual(errors._LOG_EVERY, 10.0)
+        with mock.patch.object(errors, "_LOG_EVERY", 1000.0), self.assertLogs(QUIET, "WARNING") as logs:
             with Client(unused_address(self)) as client:
                 for _ in range(100):
                     self.assertEqual(client.lookup(16, []), 0)
@@ -614,9 +585,9 @@ class Failures(unittest.TestCase):
 
     def test_the_longest_timeout(self) -> None:
         with Scripted(lambda _: message(HIT)) as server:
-            with Client(server.address, timeout=module.MAX_TIMEOUT, raise_errors=True) as client:
+            with Client(server.address, timeout=connection.MAX_TIMEOUT, raise_errors=True) as client:
                 self.assertEqual(client.lookup(64, []), 48)
-            self.assertLess(module.MAX_TIMEOUT * 1000, 1 << 31)
+            self.assertLess(connection.MAX_TIMEOUT * 1000, 1 << 31)
 
 
 def eventually(call, not_yet: object = 0):
@@ -633,7 +604,7 @@ def eventually(call, not_yet: object = 0):
 @contextlib.contextmanager
 def long_pauses() -> Iterator[None]:
     """Pauses after failures are longer than a test."""
-    with mock.patch.object(module, "_FIRST_PAUSE", 1000.0), mock.patch.object(module, "_MAX_PAUSE", 1000.0):
+    with mock.patch.object(retry, "_FIRST_PAUSE", 1000.0), mock.patch.object(retry, "_MAX_PAUSE", 1000.0):
         yield
 
 
@@ -661,12 +632,6 @@ class Connections(unittest.TestCase):
                 with self.assertRaises(hitline.ConnectionFailed):
                     client.ping()
 
-    def test_one_connection_serves_many_requests(self) -> None:
-        with Scripted(lambda _: message(HIT)) as server, Client(server.address) as client:
-            for _ in range(10):
-                self.assertEqual(client.lookup(64, []), 48)
-            self.assertEqual(server.connections, 1)
-
     def test_a_connection_closed_while_idle_is_replaced(self) -> None:
         with Scripted(lambda _: message(HIT)) as server, Client(server.address, raise_errors=True) as client:
             for n in range(1, 5):
@@ -678,7 +643,7 @@ class Connections(unittest.TestCase):
         with Scripted(lambda _: message(HIT)) as server, Client(server.address, raise_errors=True) as client:
             self.assertEqual(client.lookup(64, []), 48)
             server._conns[-1].sendall(message(b"\0\0\0\1"))
-            self.assertTrue(select.select([client._sock], [], [], PATIENCE)[0])
+            self.assertTrue(select.select([sock_of(client)], [], [], PATIENCE)[0])
             server._conns[-1].shutdown(socket.SHUT_RD)  # the script goes on with the next one
             self.assertEqual(client.lookup(64, []), 48)
             self.assertEqual(server.connections, 2)
@@ -714,49 +679,32 @@ class Connections(unittest.TestCase):
 
     def test_after_failures_requests_fail_at_once_for_a_while(self) -> None:
         with Client(unused_address(self)) as client:
-            with mock.patch.object(module, "_FIRST_PAUSE", 300.0), mock.patch.object(module, "_MAX_PAUSE", 1000.0):
+            with mock.patch.object(retry, "_FIRST_PAUSE", 300.0), mock.patch.object(retry, "_MAX_PAUSE", 1000.0):
                 for pause in (300.0, 600.0, 1000.0, 1000.0):
                     begun = time.monotonic()
                     with self.assertRaisesRegex(hitline.ConnectionFailed, "cannot connect"):
                         client.ping()
-                    self.assertEqual(client._pause, pause)
-                    self.assertGreaterEqual(client._retry_at, begun + pause)
-                    self.assertLessEqual(client._retry_at, time.monotonic() + pause)
+                    self.assertEqual(client._retry.pause, pause)
+                    self.assertGreaterEqual(client._retry.retry_at, begun + pause)
+                    self.assertLessEqual(client._retry.retry_at, time.monotonic() + pause)
                     with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried"):
                         client.ping()
-                    client._retry_at = time.monotonic()
-        self.assertEqual((module._FIRST_PAUSE, module._MAX_PAUSE), (0.02, 1.0))
-
-    def test_a_silent_server_is_left_alone_for_a_while(self) -> None:
-        with Scripted(lambda _: Scripted.SILENCE) as server:
-            with connected(Client(server.address, timeout=0.05)) as client, long_pauses():
-                with self.assertRaises(hitline.RequestTimeout):
-                    client.ping()
-                with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried"):
-                    client.ping()
+                    client._retry.retry_at = time.monotonic()
+        self.assertEqual((retry._FIRST_PAUSE, retry._MAX_PAUSE), (0.02, 1.0))
 
     def test_success_ends_the_pauses(self) -> None:
         with Scripted(lambda _: message(b"\1")) as server, Client(server.address) as client:
-            client._pause = 0.5
+            client._retry.pause = 0.5
             client.reset()
-            self.assertEqual(client._pause, 0.0)
+            self.assertEqual(client._retry.pause, 0.0)
 
     def test_interrupted_requests_leave_no_reply_behind(self) -> None:
         with Scripted(lambda _: message(HIT)) as server, Client(server.address) as client:
-            with mock.patch.object(client, "_receive", side_effect=KeyboardInterrupt):
+            with mock.patch.object(Connection, "_receive", side_effect=KeyboardInterrupt):
                 with self.assertRaises(KeyboardInterrupt):
                     client.lookup(16, [])
-            self.assertIsNone(client._sock)
+            self.assertIsNone(sock_of(client))
             self.assertEqual(client.lookup(64, []), 48)
-
-    def test_every_address_of_a_name_is_tried(self) -> None:
-        with Scripted(lambda _: message(HIT)) as server:
-            port = server.port
-            dead = int(unused_address(self).rpartition(":")[2])
-            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", p)) for p in (dead, port)]
-            with mock.patch.object(socket, "getaddrinfo", return_value=found):
-                with Client(server.address_of("pool"), raise_errors=True) as client:
-                    self.assertEqual(client.lookup(64, []), 48)
 
     def test_an_address_that_does_not_answer_leaves_time_for_the_others(self) -> None:
         with Scripted(lambda _: message(HIT)) as server, unanswering() as silent:
@@ -765,15 +713,15 @@ class Connections(unittest.TestCase):
             left = []
             with mock.patch.object(socket, "getaddrinfo", return_value=found):
                 with Client(server.address_of("pool"), timeout=PATIENCE, raise_errors=True) as client:
-                    real = client._dial_one
+                    real = Connection._open
 
-                    def dial_one(family: int, target: tuple, deadline: float) -> None:
+                    def open_one(connection: Connection, family: int, target: tuple, deadline: float) -> None:
                         left.append(deadline - time.monotonic())
                         if target[1] == silent:  # its time passes sooner
                             deadline = time.monotonic() + 0.1
-                        real(family, target, deadline)
+                        real(connection, family, target, deadline)
 
-                    with mock.patch.object(client, "_dial_one", dial_one):
+                    with mock.patch.object(Connection, "_open", open_one):
                         self.assertEqual(client.lookup(64, []), 48)
             self.assertLessEqual(left[0], PATIENCE / 2)
             self.assertGreater(left[1], PATIENCE / 2)
@@ -782,7 +730,7 @@ class Connections(unittest.TestCase):
         with mock.patch.object(module, "_CLOSE_TIMEOUT", 0.01), Scripted(lambda _: None) as server:
             client = Client(server.address)
             closing = threading.Thread(target=client.close, daemon=True)
-            with client._lock:  # as of a thread that looks up a host's name
+            with client._retry.lock:  # as of a thread that looks up a host's name
                 closing.start()
                 closing.join(PATIENCE / 4)
                 self.assertFalse(closing.is_alive())
@@ -821,22 +769,22 @@ class Connections(unittest.TestCase):
             found = socket.getaddrinfo
 
             def find(*args: object, **more: object) -> list:
-                client._closed = True
+                client._retry.connection.interrupt()  # as close does
                 return found(*args, **more)
 
             with mock.patch.object(socket, "getaddrinfo", find):
                 with self.assertRaisesRegex(hitline.ConnectionFailed, "the client is closed"):
                     client.lookup(64, [])
             self.assertEqual(server.requests, [])
-            self.assertIsNone(client._sock)
+            self.assertIsNone(sock_of(client))
 
     def test_small_requests_are_not_held_back(self) -> None:
         with Scripted(lambda _: message(HIT)) as server, Client(server.address) as client:
             client.lookup(64, [])
-            self.assertNotEqual(client._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), 0)
+            self.assertNotEqual(sock_of(client).getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), 0)
 
     def test_waiting_for_other_threads_counts(self) -> None:
-        with Client(unused_address(self), timeout=0.05) as client, client._lock:
+        with Client(unused_address(self), timeout=0.05) as client, client._retry.lock:
             with self.assertRaisesRegex(hitline.RequestTimeout, "other requests"):
                 client.ping()
 

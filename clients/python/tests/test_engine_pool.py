@@ -17,8 +17,8 @@ from typing import Any
 
 from hitline import VLLM_RELEASES
 from hitline.engine_pool import _KINDS, UnsupportedPool, describe
-from tests.support import CONFIGS
-from tests.test_releases import SAME_MODULES
+from tests.support import CONFIGS, NEWEST
+from tests.test_releases import recorded_as
 from tests.test_wheels import InWheels
 
 RELEASES = list(VLLM_RELEASES)
@@ -279,17 +279,15 @@ class Vectors(Described):
         for path in Path(CONFIGS).glob("config-*.json"):
             vectors = json.loads(path.read_text())
             cls.recorded.update(dict.fromkeys(vectors["reference"]["releases"], vectors["cases"]))
-        for release, other in SAME_MODULES.items():
-            cls.recorded[release] = cls.recorded[other]
 
     @in_releases()
     def test_configurations(self, engine: Engine) -> None:
         release = engine.release
         counts = dict.fromkeys(("described", "refused by vLLM's sizes", "refused by the connector"), 0)
         descriptions = {}
-        for case in self.recorded[release]:
+        for case in self.recorded[recorded_as(release, self.recorded)]:
             by_release = case.get("expect_by_release", {})
-            expect = case.get("expect") or by_release[release if release in by_release else SAME_MODULES[release]]
+            expect = case.get("expect") or by_release[recorded_as(release, by_release)]
             try:
                 pool = self.configuration(engine, case, expect)
             except AssertionError as error:
@@ -347,7 +345,7 @@ class Groups(Described):
             for window, extra, variant in ((48, 16, 0), (64, 0, 0), (32, 32, 1), (48, 16, 1))
         ]
         pool = engine.describe(engine.groups([FULL, *groups]))
-        variants = [0, 0, 0, 1, 1] if engine.release == "0.33.0" else [0, 0, 0, 0, 1]
+        variants = [0, 0, 0, 1, 1] if is_since(engine.release, "0.33.0") else [0, 0, 0, 0, 1]
         self.assertEqual([group.get("variant", 0) for group in pool["groups"]], variants)
         self.assertEqual([group.get("extra_retained_tokens", 0) for group in pool["groups"]], [0, 16, 0, 32, 16])
         self.assertEqual([group.get("sliding_window") for group in pool["groups"]], [None, 48, 64, 32, 48])
@@ -477,11 +475,11 @@ class Fields(Described):
                 describe(vllm_config, kv_cache_config)
 
     def test_release(self) -> None:
-        engine = self.engine("0.33.0")
+        engine = self.engine(NEWEST)
         configs = engine.configs(engine.groups([FULL]), LLAMA)
-        self.assertEqual(describe(*configs)["vllm"], "0.33.0")  # of vllm.__version__, 0.33.0+cpu
+        self.assertEqual(describe(*configs)["vllm"], NEWEST)  # of vllm.__version__, 0.33.0+cpu
         sys.modules["vllm"].__dict__["__version__"] = "0.33.1.dev3+g0"
-        self.assertEqual(describe(*configs, "0.33.0")["vllm"], "0.33.0")
+        self.assertEqual(describe(*configs, NEWEST)["vllm"], NEWEST)
         with self.assertRaisesRegex(UnsupportedPool, "vLLM is 0.33.1.dev3, known are 0.24.0, .*; set HITLINE_VLLM to one"):
             describe(*configs)
 

@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import re
+import sys
 import tempfile
 import unittest
 from collections.abc import Sequence
@@ -18,10 +19,12 @@ from typing import Any
 from unittest import mock
 
 from hitline import VLLM_RELEASES, Client, PoolDiffers, RefusedError, engine_keys, engine_pool, vllm_plugin
+from hitline.client_info import describe_client, process_id
 from hitline.engine_connector import CONNECTOR
 from hitline.engine_pool import describe
 from tests.support import (
     BINARY,
+    NEWEST,
     Scripted,
     Server,
     chained,
@@ -112,7 +115,7 @@ class Starting(Described):
 
     def hit(self, scheduler: Any, blocks: list[bytes], tokens: int = 72, computed: int = 0) -> tuple[int | None, bool]:
         """Looks up a request that is none of those before."""
-        getattr(scheduler, "connector_scheduler", scheduler).client._remembered.clear()
+        getattr(scheduler, "connector_scheduler", scheduler).client.remembered.forget()
         request = SimpleNamespace(request_id="r", num_tokens=tokens, block_hashes=blocks)
         found: tuple[int | None, bool] = scheduler.get_num_new_matched_tokens(request, computed)
         return found
@@ -157,6 +160,25 @@ class Start(Starting):
             self.assertEqual(self.hit(scheduler, self.store(server.address, "a")), (64, True))
 
     @in_releases()
+    def test_it_says_who_asks(self, engine: Engine) -> None:
+        self.configure(engine)
+        self.vllm_config.kv_transfer_config.kv_role = "kv_consumer"
+        self.vllm_config.kv_transfer_config.engine_id = "engine-1_dp3"
+        self.vllm_config.parallel_config.data_parallel_rank = 3
+        replies = {b"pool": pool_reply(engine.release), b"ping": message(b"\1", b"")}
+        with Scripted(lambda frames: replies[frames[0]]) as server:
+            client = self.start(server.address).client
+            client._retry.drop()
+            client.check_pool()
+            pools = [json.loads(frames[1]) for frames in server.requests if frames[0] == b"pool"]
+        want = {"instance_id": "engine-1_dp3", "role": "kv_consumer", "rank": 3, "vllm": sys.modules["vllm"].__version__}
+        for pool in pools:
+            said = pool.pop("client")
+            said.pop("hitline", None)  # if pip has installed it
+            self.assertEqual(said, {"process": process_id(), **want})
+        self.assertEqual(pools, [self.description] * 2)
+
+    @in_releases()
     def test_named(self, engine: Engine) -> None:
         self.configure(engine)
         pools = {"a": {**self.description, "model_name": "other"}, "b": self.description}
@@ -170,7 +192,7 @@ class Start(Starting):
     def test_differences(self) -> None:
         for release in VLLM_RELEASES:
             self.configure(self.engine(release))
-            other = "0.33.0" if release == "0.24.0" else "0.24.0"
+            other = NEWEST if release == "0.24.0" else "0.24.0"
             pools = {
                 name: {**self.description, **change}
                 for name, (change, _, first) in DIFFERENCES.items()
@@ -239,7 +261,7 @@ class Start(Starting):
                 blocks = eventually(lambda: self.store_if_accepted(server.address), None)
                 assert blocks is not None
                 self.assertEqual(self.hit(scheduler, blocks), (0, False))  # it asks again only after a while
-                scheduler.client._pool_retry_at = 0.0
+                scheduler.client._retry.connection.refused.clear()
                 self.assertEqual(self.hit(scheduler, blocks), (64, True))
 
     @in_releases()
@@ -252,7 +274,7 @@ class Start(Starting):
             connector = self.connect("auto")
             client = connector.connector_scheduler.client
             self.assertEqual(client.pool_reply["backend"], "mooncake")
-            server = client._own_server
+            server = client.own_server
             tenant = server._environ.get("HITLINE_BACKEND_MOONCAKE_TENANT")
             self.assertEqual(tenant, "ours" if is_since(engine.release, "0.28.0") else None)
             self.assertEqual(self.hit(connector, chained("a", 4)), (0, False))
@@ -363,7 +385,7 @@ class Start(Starting):
             with mock.patch.object(vllm_plugin.logger, "disabled", True):
                 self.assertEqual(self.hit(scheduler, chained("a", 4)), (0, False))
 
-    @in_releases("0.33.0")
+    @in_releases(NEWEST)
     def test_a_server_that_refuses_resets_says_so(self, engine: Engine) -> None:
         mooncake = {"ACCEPT_POOLS": "true", "BACKEND_MOONCAKE_MASTERS": "127.0.0.1:1"}
         limited = "listen: [{address: 'tcp://127.0.0.1:0', allow: [lookup, ping, pool]}]"
@@ -379,13 +401,13 @@ class Start(Starting):
                 file.write_text(config)
                 with Server(config=str(file) if config else "", **settings) as server:
                     client = self.start(server.address).client
-                    client._drop()
+                    client._retry.drop()
                     client.check_pool()
             said = [line for line in logs.output if "refuses to reset the store" in line]
             self.assertEqual(len(said), bool(want), "once, and only what is true")
             self.assertTrue(all(want in line for line in said), said)
 
-    @in_releases("0.33.0")
+    @in_releases(NEWEST)
     def test_a_store_that_may_be_waited_for_longer_than_a_lookup(self, engine: Engine) -> None:
         """The engine would take a store that is slow for a server that hangs."""
         mooncake = {"ACCEPT_POOLS": "true", "BACKEND_MOONCAKE_MASTERS": "127.0.0.1:1", "BACKEND_MOONCAKE_ALLOW_RESET": "true"}
@@ -398,13 +420,13 @@ class Start(Starting):
             self.configure(self.engine(engine.release))
             with Server(BACKEND_MOONCAKE_TIMEOUT=wait, **mooncake) as server, self.assertLogs("vllm.hitline", "INFO") as logs:
                 client = self.start(server.address, timeout).client
-                client._drop()
+                client._retry.drop()
                 client.check_pool(timeout=20)
             said = [line for line in logs.output if "for its store" in line]
             self.assertEqual(len(said), bool(want), "once")
             self.assertTrue(all(re.search(f"WARNING.*hitline at {server.address} {want}", line) for line in said), said)
 
-    @in_releases("0.33.0")
+    @in_releases(NEWEST)
     def test_concerns_that_change_are_logged_now_and_then(self, engine: Engine) -> None:
         reply: dict[str, Any] = {}
         answers = {b"pool": lambda: message(b"\1", json.dumps(reply).encode())}
@@ -412,13 +434,13 @@ class Start(Starting):
             self.configure(engine)
             with self.assertLogs("vllm.hitline", "WARNING") as logs:
                 for i in range(20):
-                    reply.update(vllm="0.33.0", reset_refused=f"forged {i}\n" + "x" * 9000, name="a\nb", groups=[{}, {}])
+                    reply.update(vllm=NEWEST, reset_refused=f"forged {i}\n" + "x" * 9000, name="a\nb", groups=[{}, {}])
                     client = self.start(server.address).client if not i else client
-                    client._drop()
+                    client._retry.drop()
                     client.check_pool()
             self.assertEqual(len(logs.records), 1, logs.output)
             self.assertTrue(logs.records[0].getMessage().isprintable() and len(logs.records[0].getMessage()) < 1000)
-            self.assertLessEqual(len(client._log_at), 2)
+            self.assertLessEqual(len(client._log._again_at), 2)
 
     @in_releases()
     def test_what_no_hit_can_help_is_not_looked_up(self, engine: Engine) -> None:
@@ -457,7 +479,7 @@ class Start(Starting):
                 self.keep(worker)
                 if not want:
                     scheduler = self.start(server.address)
-                    self.assertEqual(scheduler.client._key_prefixes, engine_keys.key_prefixes(worker))
+                    self.assertEqual(scheduler.client.key_prefixes, engine_keys.key_prefixes(worker))
                     self.assertEqual(self.hit(scheduler, self.store(server.address, "a")), (64, True))
                     continue
                 error = self.fails(server.address)
@@ -543,6 +565,32 @@ class Keys(unittest.TestCase):
             (SimpleNamespace(_lookup_key_prefixes=(("a",), ("b",)), _kv_cache_groups=[scratch, group]), [["b"]]),
         ):
             self.assertEqual(engine_keys.key_prefixes(worker), want)
+
+
+class Said(unittest.TestCase):
+    def test_what_is_unknown_is_left_out(self) -> None:
+        with mock.patch.dict(sys.modules, vllm=SimpleNamespace(__version__=None)):
+            for config in (
+                object(),
+                SimpleNamespace(kv_transfer_config=None, parallel_config=None),
+                SimpleNamespace(kv_transfer_config=SimpleNamespace(engine_id=None, kv_role=["kv_both"])),
+                SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_rank=True)),
+            ):
+                said = describe_client(config, "")
+                said.pop("hitline", None)
+                self.assertEqual(said, {"process": process_id()})
+            named = describe_client(SimpleNamespace(kv_transfer_config=SimpleNamespace(engine_id="a")), "mine")
+            self.assertEqual(named["instance_id"], "mine")
+
+    def test_a_process_has_one_id(self) -> None:
+        ids = [process_id()]
+        for pid in (os.getpid() + 1, os.getpid()):
+            with mock.patch.object(os, "getpid", return_value=pid):
+                ids.append(process_id())
+                self.assertEqual(process_id(), ids[-1])
+        self.assertEqual(len(set(ids)), 3)
+        for each in ids:
+            self.assertRegex(each, "^[0-9a-f]{16}$")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 from hitline import Client, HoldersClient, LookupKeyClient, PrefixScorer
-from tests.support import CERTS, PATIENCE, Server, chained, needs_certs, needs_server
+from tests.support import CERTS, PATIENCE, Server, chained, needs_certs, needs_server, sock_of
 from tests.test_holders import scripted
 
 STORED, MISSING = chained("forks", 64), chained("others", 64)
@@ -84,7 +84,7 @@ def sockets(client: Any) -> list[Any]:
     if isinstance(client, PrefixScorer):
         return [sock for each in client._clients for sock in sockets(each)]
     connection = getattr(client, "_connection", None)
-    sock = connection.sock if connection else getattr(client, "_sock", None)
+    sock = connection.sock if connection else hasattr(client, "_retry") and sock_of(client)
     return [sock] if sock else []
 
 
@@ -152,7 +152,9 @@ class OverTCP(unittest.TestCase):
                 client = self.client(name)
                 self.assertEqual(ask(client, prompt), want)
                 locked = [client, *getattr(client, "_clients", [])]
-                locks = [vars(each).get(lock) for each in locked for lock in ("_lock", "_futures_lock")]
+                locks = [vars(each).get(lock) for each in locked for lock in ("_lock", "_pending_lock")]
+                locks += [client._retry.lock] if hasattr(client, "_retry") else []
+                locks += [client._worker._lock] if hasattr(client, "_worker") else []
                 if isinstance(client, PrefixScorer):
                     while not client._idle.empty():
                         client._idle.get()  # all are in use
@@ -167,7 +169,7 @@ class OverTCP(unittest.TestCase):
     def test_a_pending_lookup_is_the_parents(self) -> None:
         client = self.client("LookupKeyClient")
         release = threading.Event()
-        client._submit(release.wait, PATIENCE)
+        client._worker.submit(release.wait, PATIENCE)
         self.assertIsNone(client.lookup("r", TOKENS, STORED, non_block=True))
         child = Child(lambda: poll(client, MISSING))
         release.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import socket
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import hitline.holders as module
 from hitline import (
     BadReply,
     Client,
@@ -32,12 +32,12 @@ from hitline import (
     RefusedError,
     RequestTimeout,
 )
-from tests.support import CERTS, PATIENCE, Server, hashes, needs_certs, needs_server, unused_address
+from tests.support import CERTS, NEWEST, PATIENCE, Server, hashes, needs_certs, needs_server, unused_address
 
 # An answer with these counts: tokens, those of a medium, and those of a rank.
-BAD_COUNT = '{"default": {"e": {"longest_matched": %s, "GPU": %s, "DP": {"%s": %s}}}}'
+BAD_COUNT = '{"instances": {"e": {"longest_matched": %s, "gpu": %s, "cpu": 0, "disk": 0, "dp": {"%s": %s}}}}'
 
-NOBODY = '{"default": {}}'
+NOBODY = '{"instances": {}}'
 
 
 NO_HTTP = "the server does not speak HTTP; give the address of router.listen, with https:// if it has TLS"
@@ -75,8 +75,8 @@ class Script(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def scripted(**settings: Any) -> Iterator[tuple[type[Script], str]]:
-    script: Any = type("Scripted", (Script,), {**settings, "requests": [], "connections": set()})
+def scripted(kind: type[Script] = Script, **settings: Any) -> Iterator[tuple[type[Script], str]]:
+    script: Any = type("Scripted", (kind,), {**settings, "requests": [], "connections": set()})
     script.released = threading.Event()
     server = ThreadingHTTPServer(("127.0.0.1", 0), script)
     server.daemon_threads = True
@@ -124,24 +124,31 @@ class Scripted(unittest.TestCase):
         self.addCleanup(patched.stop)
 
     def test_all_fields(self) -> None:
-        reply = """{"t": {"e1": {"longest_matched": 32, "GPU": 16, "CPU": 32, "DISK": 0, "DP": {"0": 16, "1": 32}},
-            "e0": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16, "DP": {"0": 16}}},
-            "loadable_tokens": 0, "loadable_unknown": "why", "unsure": {"e2": ["incomplete", "stale"]}}"""
+        reply = """{"instances": {"e1": {"longest_matched": 32, "gpu": 16, "cpu": 32, "disk": 0, "dp": {"0": 16, "1": 32}},
+            "e0": {"longest_matched": 16, "gpu": 0, "cpu": 0, "disk": 0, "dp": {"0": 16}, "media": {"predicted": 16}}},
+            "tenant_id": "t", "loadable_tokens": 0, "loadable_unknown": "why", "unsure": {"e2": ["incomplete", "stale"]},
+            "unsure_ranks": {"e2": {"3": ["incomplete"], "4": ["stale"]}}, "kv_hints": {"e1": {"actions": []}}}"""
         with scripted(reply=reply) as (script, address), HoldersClient(address + "/", token="secret") as client:
-            found = client.holders(
-                [b"a" * 32, b"\xff" * 32], model="llama", tenant="t", engine="e", loadable=True, num_tokens=40
-            )
-            client.holders(token_ids=[1, 2], last_known=True, lora_name="l", lora_path="/l", cache_salt="s")
+            model: dict[str, Any] = {"model": "llama", "tenant": "t", "block_size": 16}
+            adapter = {"lora_name": "l", "lora_path": "/l", "cache_salt": "s"}
+            found = client.holders([b"a" * 32, b"\xff" * 32], engine="e", loadable=True, num_tokens=40, **model)
+            client.holders(token_ids=[1, 2], last_known=True, kv_hints=True, **adapter)
+            client.predict("e", [b"a" * 8], rank=3, **model)
+            client.predict("e", token_ids=[1], **adapter)
         path, body, headers = script.requests[0]
-        self.assertEqual((path, headers["Authorization"]), ("/query_by_hash", "Bearer secret"))
-        want = {"model": "llama", "tenant_id": "t", "instance_id": "e", "loadable": True, "num_tokens": 40}
-        self.assertEqual(body, {**want, "seq_hashes": ["61" * 32, "ff" * 32]})
+        self.assertEqual((path, headers["Authorization"]), ("/query", "Bearer secret"))
+        names = {"model": "llama", "tenant_id": "t", "instance_id": "e", "block_size": 16}
+        self.assertEqual(body, {**names, "loadable": True, "num_tokens": 40, "seq_hashes": ["61" * 32, "ff" * 32]})
         path, body, _ = script.requests[1]
         self.assertEqual(path, "/query")
-        self.assertEqual(body, {"token_ids": [1, 2], "last_known": True, "lora_name": "l", "lora_path": "/l", "cache_salt": "s"})
+        self.assertEqual(body, {"token_ids": [1, 2], "last_known": True, "kv_hints": True, **adapter})
+        self.assertEqual(script.requests[2][:2], ("/predict", {**names, "dp_rank": 3, "seq_hashes": ["61" * 8]}))
+        self.assertEqual(script.requests[3][:2], ("/predict", {"instance_id": "e", "token_ids": [1], **adapter}))
         first = Holder("e1", 32, {"GPU": 16, "CPU": 32, "DISK": 0}, {0: 16, 1: 32})
         second = Holder("e0", 16, {"GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16}, {0: 16})
-        self.assertEqual(found, Holders((first, second), 0, {"e2": ("incomplete", "stale")}, "why"))
+        ranks = {"e2": {3: ("incomplete",), 4: ("stale",)}}
+        want = Holders((first, second), 0, {"e2": ("incomplete", "stale")}, "why", ranks, {"e1": {"actions": []}})
+        self.assertEqual(found, want)
         self.assertEqual(len(script.connections), 1)
 
     def test_defaults(self) -> None:
@@ -157,19 +164,20 @@ class Scripted(unittest.TestCase):
             "",
             "[]",
             "{}",
-            '{"default": 1}',
-            '{"default": {"e": 1}}',
-            '{"default": {"e": {"longest_matched": 1}}}',
-            '{"default": {"e": {"longest_matched": "x", "DP": {}}}}',
-            '{"default": {"e": {"longest_matched": 1, "DP": {"x": 1}}}}',
-            '{"default": {}, "loadable_tokens": "many"}',
-            '{"default": {}, "loadable_tokens": -1}',
-            '{"default": {}, "unsure": ["e"]}',
+            '{"instances": 1}',
+            '{"instances": {"e": 1}}',
+            '{"instances": {"e": {"longest_matched": 1}}}',
+            '{"instances": {}, "loadable_tokens": "many"}',
+            '{"instances": {}, "loadable_tokens": -1}',
+            '{"instances": {}, "unsure": ["e"]}',
+            '{"instances": {}, "unsure": {"e": "stale"}}',
+            '{"instances": {}, "unsure_ranks": {"e": {"x": []}}}',
+            '{"instances": {}, "kv_hints": []}',
             "[" * 60_000,
             *(BAD_COUNT % (count, 1, "0", 1) for count in ("-5", "1.9", "1e999", "NaN", "true", '"7"', "[7]", str(1 << 63))),
             *(BAD_COUNT % (1, count, "0", 1) for count in ("-5", "1.9", "Infinity", "null")),
             *(BAD_COUNT % (1, 1, "0", count) for count in ("-5", "1.9", "1e999")),
-            *(BAD_COUNT % (1, 1, rank, 1) for rank in ("-1", "1.5", "٣", " 1", "9" * 5000)),
+            *(BAD_COUNT % (1, 1, rank, 1) for rank in ("-1", "1.5", "x", "٣", " 1", "9" * 5000)),
         ):
             with self.subTest(reply[:99]), scripted(reply=reply) as (_, address), HoldersClient(address) as client:
                 with self.assertRaises(BadReply) as raised:
@@ -177,10 +185,10 @@ class Scripted(unittest.TestCase):
             self.assertTrue(str(raised.exception).isprintable() and len(str(raised.exception)) < 600)
 
     def test_what_is_not_read(self) -> None:
-        with scripted(lacks=5 << 20, reply=" " * (4 << 20)) as (_, address), HoldersClient(address) as client:
+        with scripted(lacks=5 << 20, reply=" " * (32 << 20)) as (_, address), HoldersClient(address) as client:
             with self.assertRaises(BadReply, msg="it does not wait for the rest") as raised:
                 client.holders([])
-        self.assertRegex(str(raised.exception), "more than 4 MiB")
+        self.assertRegex(str(raised.exception), "more than 32 MiB")
 
     def test_what_a_server_says_is_cut_and_printable(self) -> None:
         for status, reply in (
@@ -226,7 +234,8 @@ class Scripted(unittest.TestCase):
                     client.holders([])
 
     def test_a_token_in_plain_text_is_warned_of_once(self) -> None:
-        with mock.patch.object(module, "is_remote", return_value=True), scripted() as (_, address):
+        remote = mock.patch("hitline.connection.ipaddress.ip_address", return_value=ipaddress.ip_address("192.0.2.1"))
+        with remote, scripted() as (_, address):
             with HoldersClient(address, token="t" * 16) as client, self.assertLogs("hitline", "WARNING") as logs:
                 for _ in range(2):
                     client.holders([])
@@ -288,6 +297,7 @@ class Scripted(unittest.TestCase):
                 ({"token_ids": 7}, "token_ids is 7, must be a list of int"),
                 ({"token_ids": [1, 1.5]}, r"token_ids\[1\] is 1.5, must be an int"),
                 ({"block_hashes": [], "num_tokens": "16"}, "num_tokens is '16', must be an int"),
+                ({"block_hashes": [], "block_size": "16"}, "block_size is '16', must be an int"),
                 ({"block_hashes": [], "engine": 7}, "engine is 7, must be a str"),
                 ({"token_ids": [], "cache_salt": b"s"}, "cache_salt is b's', must be a str"),
             ):
@@ -316,7 +326,7 @@ class AgainstTheServer(unittest.TestCase):
     def start(self, listen: Any) -> Server:
         config = {
             "listen": ["tcp://127.0.0.1:0"],
-            "pool": {"vllm": "0.33.0"},
+            "pool": {"vllm": NEWEST},
             "router": {"listen": listen, "models": [{"name": "m", "block_size": 16, "hash": {"type": "vllm"}}]},
         }
         path = self.folder / "hitline.json"
@@ -330,10 +340,7 @@ class AgainstTheServer(unittest.TestCase):
         blocks = hashes("holders", 3)
         with HoldersClient(f"http://{server.router}") as client:
             self.assertEqual(client.holders(blocks), Holders((), None, {}))
-            client._post(
-                "/predict",
-                json.dumps({"instance_id": "i", "dp_rank": 1, "seq_hashes": [b.hex() for b in blocks[:2]]}).encode(),
-            )
+            client.predict("i", blocks[:2], rank=1)
             media = {"GPU": 0, "CPU": 0, "DISK": 0, "predicted": 32}
             want = Holders((Holder("i", 32, media, {1: 32}),), None, {})
             self.assertEqual(client.holders(blocks), want)

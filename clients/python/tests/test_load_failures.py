@@ -13,9 +13,9 @@ from typing import Any
 from unittest import mock
 
 from hitline import VLLM_RELEASES, Client, vllm_plugin
+from hitline.client import is_since
 from hitline.engine_connector import CONNECTOR
-from hitline.load_failures import LoadTrackingClient
-from tests.support import Server, chained, needs_server
+from tests.support import Server, chained, engine_client, needs_server
 from tests.test_vllm_plugin import SCHEDULER, WORKER, StandIn
 from tests.test_wheels import InWheels
 
@@ -24,7 +24,7 @@ NULL_BLOCK = 0
 
 # Releases whose engines report failed loads of several groups, by block and by request.
 BY_BLOCK = ("0.30.0",)
-BY_REQUEST = ("0.31.0", "0.32.0", "0.33.0")
+BY_REQUEST = tuple(release for release in VLLM_RELEASES if is_since(release, "0.31.0"))
 
 
 def request_of(req_id: str) -> Any:
@@ -151,10 +151,10 @@ class InReleases(InWheels):
         for _ in range(3):
             self.assertEqual(engine.lookup("a"), (0, False))
             self.assertEqual(engine.lookup("b"), (32, True))
-        self.assertEqual(engine.client.failed_loads, 1)
+        self.assertEqual(engine.client.failed_loads.count, 1)
         engine.finish("a")
         self.assertEqual(engine.lookup("a"), (32, True))
-        self.assertEqual(engine.client._failed, set())
+        self.assertEqual(engine.client.failed_loads.requests, set())
 
     @in_releases()
     def test_it_is_logged_and_counted_once(self, engine: Engine) -> None:
@@ -166,7 +166,7 @@ class InReleases(InWheels):
             self.assertEqual(engine.lookup("a"), (0, False))
             engine.alloc("a", [7, 8], tokens=0)
             engine.output(invalid=(7, 8))
-        self.assertEqual((len(logs.output), engine.client.failed_loads), (1, 1))
+        self.assertEqual((len(logs.output), engine.client.failed_loads.count), (1, 1))
 
     @in_releases(lookup_async=True)
     def test_without_waiting_for_lookups(self, engine: Engine) -> None:
@@ -192,9 +192,9 @@ class InReleases(InWheels):
             engine.output(invalid=(NULL_BLOCK, 1, 2, 3, 4, 5, 6, 9))
         for req_id in "abcd":
             self.assertEqual(engine.lookup(req_id), (32, True), req_id)
-        self.assertEqual((engine.client.failed_loads, list(engine.client._loads)), (0, ["d"]))
+        self.assertEqual((engine.client.failed_loads.count, list(engine.client.failed_loads.loads)), (0, ["d"]))
         engine.finish("a", "b", "d")
-        self.assertEqual(engine.client._loads, {})
+        self.assertEqual(engine.client.failed_loads.loads, {})
 
     @in_releases()
     def test_a_repeated_lookup_is_no_failure(self, engine: Engine) -> None:
@@ -219,17 +219,17 @@ class InReleases(InWheels):
         with self.assertLogs("vllm.hitline", "WARNING"):
             engine.output(failed=("a", "c", "unknown"), received=("a",))
         self.assertEqual([engine.lookup(r) for r in "abc"], [(0, False), (32, True), (32, True)])
-        self.assertEqual(engine.client._failed, {"a"})
+        self.assertEqual(engine.client.failed_loads.requests, {"a"})
 
     @in_releases()
     def test_a_failed_load_drops_what_was_found_for_others(self, engine: Engine) -> None:
         engine.load(self, "a", [1, 2])
         self.assertEqual(engine.lookup("b"), (32, True))
         engine.output(received=("c",))
-        self.assertEqual(len(engine.client._remembered), 2)
+        self.assertEqual(len(engine.client.remembered.hits), 2)
         with self.assertLogs("vllm.hitline", "WARNING"):
             engine.output(invalid=(2,))
-        self.assertEqual(len(engine.client._remembered), 0)
+        self.assertEqual(len(engine.client.remembered.hits), 0)
 
     def test_releases_report_failures_as_expected(self) -> None:
         """By request from 0.31.0 on. Before, a worker has no way to."""
@@ -241,11 +241,6 @@ class InReleases(InWheels):
 
 
 class WithoutVLLM(StandIn):
-    def client(self) -> LoadTrackingClient:
-        client = LoadTrackingClient("tcp://127.0.0.1:1", vllm="0.24.0")
-        self.addCleanup(client.close)
-        return client
-
     def connector(self, **methods: Any) -> Any:
         """Puts a module with a connector of these methods in the place of vLLM's."""
         module: Any = types.ModuleType(CONNECTOR)
@@ -254,13 +249,14 @@ class WithoutVLLM(StandIn):
         return module.MooncakeStoreConnector
 
     def test_memory_is_bounded_by_unfinished_requests(self) -> None:
-        client = self.client()
-        with mock.patch.object(client, "_logger"):
+        client = engine_client(self, "tcp://127.0.0.1:1")
+        loads = client.failed_loads
+        with mock.patch.object(vllm_plugin.logger, "disabled", True):
             for i in range(1000):
-                client._begin_load(str(i), [1, 2])
-                client._fail_loads([2], [])
+                loads.begin_load(str(i), [1, 2])
+                loads.fail([2], [])
                 client.discard(str(i))
-        self.assertEqual((client.failed_loads, client._loads, client._failed), (1000, {}, set()))
+        self.assertEqual((loads.count, loads.loads, loads.requests), (1000, {}, set()))
 
     def test_a_connector_of_another_shape_is_left_alone(self) -> None:
         def alloc(self: Any, request: Any, blocks: Any, num_external_tokens: int) -> None:
@@ -279,10 +275,11 @@ class WithoutVLLM(StandIn):
         ):
             with self.subTest(text):
                 connector = self.connector(**methods)
-                with self.assertLogs("hitline", "WARNING") as logs:
-                    self.client()
-                self.assertIn("does not see failed loads", logs.output[0])
-                self.assertIn(text, logs.output[0])
+                with mock.patch.object(vllm_plugin.logger, "warning") as warning:
+                    engine_client(self, "tcp://127.0.0.1:1")
+                said, why = warning.call_args_list[0].args
+                self.assertIn("does not see failed loads", said)
+                self.assertIn(text, why)
                 for name, method in methods.items():
                     self.assertIs(getattr(connector, name), method)
 
@@ -294,10 +291,10 @@ class WithoutVLLM(StandIn):
             pass
 
         connector = self.connector(update_state_after_alloc=alloc, update_connector_output=output)
-        self.client()
+        engine_client(self, "tcp://127.0.0.1:1")
         wrapped = connector.update_connector_output
         self.assertIs(wrapped.__wrapped__, output)
-        self.client()
+        engine_client(self, "tcp://127.0.0.1:1")
         self.assertIs(connector.update_connector_output, wrapped)
         # With no client of this kind, as on the worker side, it does what it did.
         connector().update_state_after_alloc(None, None, 1)

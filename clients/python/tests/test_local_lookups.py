@@ -77,7 +77,7 @@ class InReleases(InWheels):
                 connector = self.engine(release, server, lookup_async=True).connector
                 for computed, later, want in ((32, 32, 96), (32, 64, 64), (32, 16, 0)):
                     request = request_of(f"{computed} {later}")
-                    with connector.connector_scheduler.client._lock:
+                    with connector.connector_scheduler.client._retry.lock:
                         self.assertEqual(connector.get_num_new_matched_tokens(request, computed), (None, False))
                     ready = lambda: connector.get_num_new_matched_tokens(request, later)  # noqa: B023, E731
                     self.assertEqual(eventually(ready, (None, False)), (want, bool(want)))

@@ -7,9 +7,9 @@ import unittest
 from types import SimpleNamespace
 from typing import Any
 
-from hitline import lookup_stats
-from hitline.lookup_stats import MeasuredClient, num_keys
-from tests.support import Server, chained, needs_server
+from hitline import ConnectionFailed, lookup_stats
+from hitline.lookup_stats import num_keys
+from tests.support import Server, chained, engine_client, needs_server
 from tests.test_client import eventually
 from tests.test_engine_pool import FULL, WINDOW, Engine, in_releases
 from tests.test_engine_start import Starting
@@ -112,13 +112,12 @@ class InReleases(Starting):
 
 class Bounds(unittest.TestCase):
     def test_records_are_bounded(self) -> None:
-        client = MeasuredClient("tcp://127.0.0.1:1", vllm="0.33.0")
-        self.addCleanup(client.close)
-        client._closed = True  # every lookup fails
-        for _ in range(lookup_stats.MAX_RECORDS + 10):
-            with self.assertRaises(Exception):
-                client._lookup(16, [b"a"])
-        self.assertEqual(len(client._records), lookup_stats.MAX_RECORDS)
+        client = engine_client(self, "tcp://127.0.0.1:1", _raise_errors=True)
+        client._retry.closed = True  # every lookup fails
+        for i in range(lookup_stats.MAX_RECORDS + 10):
+            with self.assertRaises(ConnectionFailed):
+                client.lookup(f"{i}", 16, [b"a"])
+        self.assertEqual(len(client.stats.records), lookup_stats.MAX_RECORDS)
 
     def test_keys_of_pools(self) -> None:
         groups = [{"block_size": 32, "stride": 8, "ranks": 2}, {"block_size": 4, "stride": 1, "ranks": 3}]

@@ -15,8 +15,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
-import time
 import unittest
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +25,7 @@ from hitline import Client, ConnectionFailed, own_server, vllm_plugin
 from hitline.own_server import OwnServer, ProgramMissing, WrongConfiguration, find_program
 from tests.support import (
     BINARY,
+    NEWEST,
     PATIENCE,
     Scripted,
     message,
@@ -38,7 +37,7 @@ from tests.support import (
 from tests.test_client import eventually
 from tests.test_vllm_plugin import RELEASE, SCHEDULER, StandIn
 
-POOL = {"vllm": "0.33.0", "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
+POOL = {"vllm": NEWEST, "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
 
 # An engine: a process with the scheduler side of a stand-in. It tells about its server and
 # then runs the lines that it is given.
@@ -48,7 +47,7 @@ from hitline import vllm_plugin
 vllm_plugin.register()
 from {SCHEDULER} import MooncakeStoreScheduler
 scheduler = MooncakeStoreScheduler(object(), object())
-server = scheduler.client._own_server
+server = scheduler.client.own_server
 def pid():
     with server._lock:  # which is held until the process is known; it may listen before
         return server._running and server._running.pid
@@ -188,7 +187,7 @@ class Hitline(OwnServers):
     def test_variables(self) -> None:
         """Those of the process have the last word, but for where it listens and how it logs."""
         os.environ.update(
-            HITLINE_ADDRESS="auto", HITLINE_TIMEOUT="2", HITLINE_VLLM="0.33.0", HITLINE_ON_MISMATCH="fail",
+            HITLINE_ADDRESS="auto", HITLINE_TIMEOUT="2", HITLINE_VLLM=NEWEST, HITLINE_ON_MISMATCH="fail",
             HITLINE_POOL_NAME="a", HITLINE_LISTEN="tcp://127.0.0.1:1", HITLINE_LOG_FORMAT="text",
             HITLINE_TOKEN_FILE="/token", HITLINE_TLS_CA="/ca", HITLINE_TLS_CERT="/cert", HITLINE_TLS_KEY="/key",
             HITLINE_METRICS="127.0.0.1:0", HITLINE_LOOPS="2", HITLINE_BACKEND_MOONCAKE_TENANT="mine",
@@ -207,7 +206,7 @@ class Hitline(OwnServers):
         for setting, refused in ((None, ""), ("false", "set backend.mooncake.allow_reset")):
             if setting:
                 os.environ["HITLINE_BACKEND_MOONCAKE_ALLOW_RESET"] = setting
-            pool = {"vllm": "0.33.0", "model_name": "m", "hash_block_size": 16}
+            pool = {"vllm": NEWEST, "model_name": "m", "hash_block_size": 16}
             with self.server() as server, Client(self.address(server), pool=pool) as client:
                 self.assertTrue(server.wait_ready(PATIENCE))
                 reply = client.check_pool()
@@ -400,18 +399,21 @@ class Programs(OwnServers):
 
     def test_whom_the_engine_asks(self) -> None:
         """A socket of this user's process, in a folder of this user alone."""
-        settings = vllm_plugin._Settings("auto", self.program("sys.stdin.read()"), None, "0.28.0", "miss", "")
+        started = self.folder / "started"
+        program = self.program(f"open({str(started)!r}, 'w').close(); sys.stdin.read()")
+        settings = vllm_plugin.Settings("auto", program, 20.0, "0.28.0", "miss", "")
         with mock.patch.object(vllm_plugin.logger, "disabled", True), no_thread_left(self):
             client = vllm_plugin._replacement(settings)(object())
             self.addCleanup(client.close)
             client._raise_errors = True
-            server = client._own_server
+            server = client.own_server
             assert server is not None
             folder = Path(server._folder)
+            eventually(started.exists, False)  # the folder is not touched any more
 
             def lookup() -> Any:
-                client._drop()
-                client._retry_at = 0.0
+                client._retry.drop()
+                client._retry.retry_at = 0.0
                 return client.lookup(secrets.token_hex(4), 64, [bytes(32)] * 4)
 
             def refused(text: str) -> None:
@@ -562,16 +564,17 @@ class Engines(StandIn):
         self.assertIn("ProgramMissing: HITLINE_ADDRESS is auto, but there is no program hitline", process.stderr)
 
     def test_a_wrong_configuration(self) -> None:
-        """The engine does not start, or with miss does."""
+        """The engine does not start, or does with miss, and with own with vLLM's own client."""
         environ = {**self.environ, "HITLINE_BACKEND_MOONCAKE_TIMEOUT": "soon"}
-        for choice, code in (("fail", 1), ("miss", 0)):
+        for choice, code, text in (("fail", 1, ""), ("miss", 0, "lookups are hits of 0: "), ("own", 1, "vLLM's own client looks up: ")):
             process = subprocess.run(
                 [sys.executable, "-c", ENGINE], env={**environ, "HITLINE_ON_MISMATCH": choice},
                 input="", capture_output=True, text=True, timeout=PATIENCE,
             )  # fmt: skip
             with self.subTest(choice):
                 self.assertEqual(process.returncode, code, process.stderr)
-                self.assertRegex(process.stderr, "serve does not start: HITLINE_BACKEND_MOONCAKE_TIMEOUT: ")
+                self.assertRegex(process.stderr, f"{text}.*serve does not start: HITLINE_BACKEND_MOONCAKE_TIMEOUT: ")
+                self.assertIs("AssertionError: the one that was to be replaced" in process.stderr, choice == "own")
                 self.assertNotIn("started again", process.stderr)
         self.assertEqual(os.listdir(self.environ["TMPDIR"]), [])
 

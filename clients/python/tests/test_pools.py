@@ -16,15 +16,13 @@ from hitline import (
     NoPool,
     PoolDiffers,
     RefusedError,
-    TailKeyBoundary,
-    WrongRelease,
-    client as module,
+    errors,
 )
-from tests.support import Scripted, hashes, hit_of, message, refusal
+from tests.support import NEWEST, Scripted, hashes, hit_of, message, refusal, sock_of
 from tests.test_client import eventually
 
-POOL = {"vllm": "0.33.0", "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
-REPLY = {"name": "m-1", "digest": "d", "vllm": "0.33.0", "alignment": 16}
+POOL = {"vllm": NEWEST, "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
+REPLY = {"name": "m-1", "digest": "d", "vllm": NEWEST, "alignment": 16}
 ACCEPTED = message(b"\1", json.dumps(REPLY).encode())
 HIT = message(hit_of(48))
 DIFFERENCES = [{"field": "tp_size", "configured": 4, "described": 2}]
@@ -81,40 +79,6 @@ class Requests(unittest.TestCase):
             self.assertEqual(client.lookup(64, hashes("a", 4)), 48)
             self.assertEqual(server.tags(), [b"pool", b"lookup"])
 
-    def test_a_connection_that_ends_unseen(self) -> None:
-        """The lookup is sent again on a new connection, behind the pool."""
-        with Peer() as server, Client(server.address, pool=POOL, raise_errors=True) as client:
-            self.assertEqual(client.lookup(64, hashes("a", 4)), 48)
-            server.replies[b"lookup"] = None
-            closing = server.answer
-
-            def once(frames: list[bytes]) -> bytes | None:
-                reply = closing(frames)
-                if frames[0] == b"lookup":
-                    server.replies[b"lookup"] = HIT
-                return reply
-
-            server.answer = once
-            self.assertEqual(client.lookup(64, hashes("a", 4)), 48)
-            self.assertEqual(server.tags(), [b"pool", b"lookup", b"lookup", b"pool", b"lookup"])
-
-    def test_every_other_request_is_about_the_pool(self) -> None:
-        with Peer() as server:
-            for request in ("store", "evict", "reset", "stat"):
-                with Client(server.address, pool={"name": "p"}) as client:
-                    server.replies[b"stat"] = message(b"\1", b"{}")
-                    getattr(client, request)(*([hashes("a", 1)] if request in ("store", "evict") else []))
-            self.assertEqual(server.tags()[::2], [b"pool"] * 4)
-
-    def test_check_pool(self) -> None:
-        with Peer() as server, Client(server.address, pool=POOL) as client:
-            for _ in range(2):
-                self.assertEqual(client.check_pool(), REPLY)
-            self.assertEqual(server.tags(), [b"pool", b"ping", b"ping"])
-        with Peer() as server, Client(server.address) as client:
-            self.assertIsNone(client.check_pool())
-            self.assertEqual(server.tags(), [b"ping"])
-
     def test_a_pool_that_differs(self) -> None:
         with Peer(DIFFERS) as server:
             with Client(server.address, pool=POOL, raise_errors=True) as client:
@@ -129,14 +93,14 @@ class Requests(unittest.TestCase):
 
     def test_it_counts_as_a_miss(self) -> None:
         """And is logged once for each text."""
-        for vllm, want in ((None, 0), ("0.33.0", LookupResult(0))):
+        for vllm, want in ((None, 0), (NEWEST, LookupResult(0))):
             with Peer(DIFFERS) as server, LookupKeyClient(server.address, pool=POOL, vllm=vllm) as client:
-                with self.assertLogs("hitline", "WARNING") as logs, mock.patch.object(module, "_LOG_EVERY", 0.0):
+                with self.assertLogs("hitline", "WARNING") as logs, mock.patch.object(errors, "_LOG_EVERY", 0.0):
                     for _ in range(3):
                         self.assertEqual(client.lookup("r", 64, hashes("a", 4)), want)
                     self.assertEqual(eventually(lambda: client.lookup("r", 64, hashes("a", 4), non_block=True), None), want)
                     server.replies[b"pool"] = DIFFERS.replace(b"tp_size is 4", b"tp_size is 8")
-                    client._drop()
+                    client._retry.drop()
                     for _ in range(3):
                         self.assertEqual(client.lookup("r", 64, hashes("a", 4)), want)
                 self.assertEqual([r.levelname for r in logs.records], ["ERROR", "ERROR"])
@@ -157,30 +121,10 @@ class Requests(unittest.TestCase):
                 with self.assertRaisesRegex(error, reason):
                     client.lookup("r", 64, hashes("a", 4))
                 self.assertEqual(server.tags(), [b"pool"])
-                client._pool_retry_at = 0.0  # it has been a while
+                client._retry.connection.refused.clear()  # it has been a while
                 self.assertEqual(client.lookup("r", 64, hashes("a", 4)), 48)
                 self.assertEqual(server.tags(), [b"pool", b"pool", b"lookup"])
                 self.assertEqual(server.connections, 1)
-
-    def test_texts_that_change_are_logged_now_and_then(self) -> None:
-        with Peer() as server, Client(server.address, pool=POOL) as client:
-            with self.assertLogs("hitline", "WARNING") as logs:
-                for i in range(20):
-                    server.replies[b"pool"] = refusal("pool_differs", "pool", f"tp_size is {i}")
-                    client._drop()
-                    self.assertEqual(client.lookup(64, hashes("a", 4)), 0)
-            self.assertEqual((len(logs.records), len(client._log_at)), (1, 1))
-
-    def test_the_release_is_that_of_the_reply(self) -> None:
-        with Peer() as server, LookupKeyClient(server.address, pool=POOL, vllm="0.33.0", raise_errors=True) as client:
-            self.assertEqual(client.lookup("r", 64, hashes("a", 4)), LookupResult(48, (TailKeyBoundary(0, 48),)))
-            self.assertEqual(server.tags(), [b"pool", b"lookup"])
-        with Peer() as server, LookupKeyClient(server.address, pool={"name": "p"}, vllm="0.28.0", raise_errors=True) as client:
-            for _ in range(2):
-                with self.assertRaisesRegex(WrongRelease, "the engine is vLLM 0.28.0, but the server's pool is for vLLM 0.33.0"):
-                    client.lookup("r", 64, hashes("a", 4))
-            self.assertIsNone(client.pool_reply)
-            self.assertEqual(server.tags(), [b"pool"])
 
     def test_bad_replies(self) -> None:
         for reply, text in (
@@ -195,7 +139,7 @@ class Requests(unittest.TestCase):
             with Peer(reply) as server, Client(server.address, pool=POOL, raise_errors=True) as client:
                 with self.assertRaisesRegex(BadReply, text):
                     client.lookup(64, hashes("a", 4))
-                self.assertIsNone(client._sock)
+                self.assertIsNone(sock_of(client))
 
     def test_bad_arguments(self) -> None:
         for pool in ({}, "p", ["p"], {"name": b"p"}):

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from hitline import Busy, ConnectionFailed, RequestTimeout
-from hitline.client import Hashes
-from hitline.probe import FIRST_INTERVAL, MAX_INTERVAL, Probe, ProbingClient
+from hitline import Busy, ConnectionFailed, LookupKeyClient, RequestTimeout
+from hitline.client import Prompt
+from hitline.connection import Endpoint
+from hitline.probe import FIRST_INTERVAL, MAX_INTERVAL, Probe, ProbingRetry
 from tests.support import PATIENCE, Scripted, Server, hashes, message, needs_server, no_thread_left, refusal
 from tests.test_client import connected, eventually, unanswering
 
@@ -84,6 +85,18 @@ class Probes(unittest.TestCase):
         self.assertEqual((pings, probe.active, probe._thread), ([], False, None))
 
 
+class ProbingClient(LookupKeyClient):
+    """A client whose requests go the way of an engine's."""
+
+    _retry: ProbingRetry
+
+    def _new_retry(self, endpoint: Endpoint) -> ProbingRetry:
+        return ProbingRetry(endpoint, self._handshake.prepare, self._timeout, self._log)
+
+    def _reset(self, timeout: float) -> bool:
+        return super()._reset(self._retry.wait_for_ping(timeout))
+
+
 class Clients(unittest.TestCase):
     def client(self, address: str, timeout: float = 0.05, **named: Any) -> ProbingClient:
         """A client whose probe pings when the test says so."""
@@ -91,7 +104,7 @@ class Clients(unittest.TestCase):
         self.addCleanup(client.close)
         self.turns: queue.Queue[bool] = queue.Queue()  # whether the probe is to stop
         self.waits: list[float] = []  # how long it would have waited, in seconds
-        client._probe = Probe(client._ping_once, clock=lambda: 0.0, wait=self.wait)
+        client._retry.probe = Probe(client._retry.ping_once, clock=lambda: 0.0, wait=self.wait)
         self.addCleanup(self.turns.put, True)
         return client
 
@@ -109,14 +122,14 @@ class Clients(unittest.TestCase):
             with self.assertRaises(RequestTimeout):
                 self.lookup(client)
             self.assertEqual(len(server.requests), 1)
-            client._retry_at, client._timeout = 0.0, PATIENCE  # however late it is
+            client._retry.retry_at, client._timeout = 0.0, PATIENCE  # however late it is
             for call in (lambda: self.lookup(client), client.stat) * 100:
                 with self.assertRaisesRegex(ConnectionFailed, NOT_TRIED + ".*did not answer in time"):
                     call()
             self.assertEqual(len(server.requests), 1)
             silent = False
             self.turns.put(False)
-            eventually(lambda: client._probe.active, True)
+            eventually(lambda: client._retry.probe.active, True)
             self.assertEqual(self.lookup(client), 48)
             self.assertEqual(server.connections, 2, "the one that was pinged on")
 
@@ -131,7 +144,7 @@ class Clients(unittest.TestCase):
                     self.lookup(client)
                 client._timeout = PATIENCE
                 self.turns.put(False)
-                eventually(lambda: client._probe.active, True)
+                eventually(lambda: client._retry.probe.active, True)
 
             def answered() -> None:
                 answers[b"lookup"] = HIT
@@ -148,7 +161,7 @@ class Clients(unittest.TestCase):
                 outage()
                 answered()
             self.assertEqual(logs.output, [again])
-            client._log_at.clear()  # as some seconds later
+            client._log._again_at.clear()  # as some seconds later
             for _ in range(3):
                 answered()
             self.assertEqual(logs.output, [again] * 2, "the last word is true")
@@ -164,7 +177,7 @@ class Clients(unittest.TestCase):
                     self.lookup(client)
                 client._timeout = PATIENCE
                 self.turns.put(False)
-                eventually(lambda: client._probe.active, True)
+                eventually(lambda: client._retry.probe.active, True)
 
             for _ in range(6):
                 outage()
@@ -178,7 +191,7 @@ class Clients(unittest.TestCase):
     def test_a_longer_request_in_front_costs_one_timeout(self) -> None:
         with Scripted(lambda _: HIT) as server:
             client = connected(self.client(server.address))
-            with client._lock:  # as of the thread that asks again
+            with client._retry.lock:  # as of the thread that asks again
                 with self.assertRaisesRegex(RequestTimeout, "^other requests took all of"):
                     self.lookup(client)
                 client._timeout = PATIENCE
@@ -186,13 +199,13 @@ class Clients(unittest.TestCase):
                     with self.assertRaisesRegex(ConnectionFailed, NOT_TRIED + "other requests took all of"):
                         self.lookup(client)
             self.turns.put(False)
-            eventually(lambda: client._probe.active, True)
+            eventually(lambda: client._retry.probe.active, True)
             self.assertEqual(self.lookup(client), 48)
 
     def test_without_waiting_for_lookups(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:
             client = connected(self.client(server.address))
-            with client._lock:  # none can be answered yet
+            with client._retry.lock:  # none can be answered yet
                 for name in "abc":
                     self.assertIsNone(client.lookup(name, 64, [], non_block=True))
             for name, error in (("a", RequestTimeout), ("b", ConnectionFailed), ("c", ConnectionFailed)):
@@ -209,9 +222,9 @@ class Clients(unittest.TestCase):
                 client.reset(timeout=0.01)
             client._timeout = PATIENCE
             server.answer = lambda _: message(b"\1")
-            done = client._submit(client._reset, PATIENCE)
+            done = client._worker.submit(client._reset, PATIENCE)
             self.turns.put(False)
-            self.assertIs(done.result(PATIENCE), True)
+            self.assertIs(done.result(), True)
             self.assertEqual([r[0] for r in server.requests], [b"lookup", b"ping", b"reset"])
 
     def test_a_reset_does_not_wait_for_a_server_that_has_ended(self) -> None:
@@ -223,11 +236,11 @@ class Clients(unittest.TestCase):
                         self.lookup(client)
                 if path:
                     os.unlink(path)
-                done = client._submit(client._reset, 3 * PATIENCE)
+                done = client._worker.submit(client._reset, 3 * PATIENCE)
                 self.turns.put(False)
                 with self.assertRaisesRegex(ConnectionFailed, "cannot connect to "):
-                    done.result(PATIENCE)
-                self.assertFalse(client._probe.active)
+                    done.result()
+                self.assertFalse(client._retry.probe.active)
 
     def test_pings_that_are_not_answered(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:
@@ -238,11 +251,11 @@ class Clients(unittest.TestCase):
             server.answer = lambda _: replies.pop(0) if replies else HIT
             with mock.patch("hitline.probe.PING_TIMEOUT", 0.05):
                 for left in range(len(replies) - 1, -1, -1):
-                    self.assertTrue(client._probe.active)
+                    self.assertTrue(client._retry.probe.active)
                     self.turns.put(False)
                     eventually(lambda: len(replies) == left, False)
                 self.turns.put(False)
-                eventually(lambda: client._probe.active, True)
+                eventually(lambda: client._retry.probe.active, True)
 
     def test_any_reply_is_one(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:
@@ -251,7 +264,7 @@ class Clients(unittest.TestCase):
                 self.lookup(client)
             server.answer = lambda _: refusal("not_allowed", "ping")
             self.turns.put(False)
-            eventually(lambda: client._probe.active, True)
+            eventually(lambda: client._retry.probe.active, True)
 
     def test_the_connection_is_in_the_pool(self) -> None:
         answers = {b"pool": message(b"\1", b"{}"), b"ping": message(b"\1", b""), b"lookup": Scripted.SILENCE}
@@ -264,7 +277,7 @@ class Clients(unittest.TestCase):
             client._timeout = PATIENCE
             answers[b"lookup"] = HIT
             self.turns.put(False)
-            eventually(lambda: client._probe.active, True)
+            eventually(lambda: client._retry.probe.active, True)
             self.assertEqual(self.lookup(client), 48)
             asked = [r[0].decode() for r in server.requests]
             self.assertEqual(asked, ["pool", "ping", "lookup", "pool", "ping", "lookup"])
@@ -286,12 +299,12 @@ class Clients(unittest.TestCase):
             self.assertGreater(len(server.requests), 1)
             client._timeout = PATIENCE
             for _ in range(10):
-                client._retry_at, asked = 0.0, len(server.requests)
+                client._retry.retry_at, asked = 0.0, len(server.requests)
                 with self.assertRaises(Busy):
                     self.lookup(client)
                 self.assertEqual(len(server.requests), asked + 1)
             server.answer = lambda _: HIT
-            client._retry_at = 0.0
+            client._retry.retry_at = 0.0
             self.assertEqual(self.lookup(client), 48)
             replies = [busy, HIT]
             server.answer = lambda _: replies.pop(0)
@@ -302,7 +315,7 @@ class Clients(unittest.TestCase):
         with Scripted(lambda _: replies.pop(0)) as server:
             client = self.client(server.address, timeout=PATIENCE)
             with self.assertRaises(Busy):
-                client._lookup(64, Hashes(hashes("a", 4)), resend=False)
+                client._lookup(Prompt(64, hashes("a", 4)), PATIENCE, resend=False)
             self.assertEqual(len(server.requests), 1)
             self.assertEqual(self.lookup(client), 48)
             self.assertEqual(len(server.requests), 3, "others are")
@@ -321,8 +334,8 @@ class Clients(unittest.TestCase):
             client = connected(ProbingClient(server.address, timeout=0.05, raise_errors=True))
             with self.assertRaises(RequestTimeout):
                 self.lookup(client)
-            thread = client._probe._thread
-            assert thread is not None and client._probe.active
+            thread = client._retry.probe._thread
+            assert thread is not None and client._retry.probe.active
             del client
             thread.join(PATIENCE)
             self.assertFalse(thread.is_alive())
@@ -346,7 +359,7 @@ class Clients(unittest.TestCase):
 
         closing = threading.Thread(target=client.close, daemon=True)
         with mock.patch.object(socket, "getaddrinfo", wait), mock.patch("hitline.client._CLOSE_TIMEOUT", 0.01):
-            if not client._probe.active:
+            if not client._retry.probe.active:
                 client.lookup("r", 64, [], non_block=True)
             self.assertTrue(begun.wait(PATIENCE))
             closing.start()
@@ -375,7 +388,7 @@ class WithAServer(unittest.TestCase):
             finally:
                 server.process.send_signal(signal.SIGCONT)
                 client._timeout = PATIENCE
-            eventually(lambda: client._probe.active, True)
+            eventually(lambda: client._retry.probe.active, True)
             self.assertEqual(client.lookup("r", 64, blocks), 64)
 
 

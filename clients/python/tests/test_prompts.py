@@ -7,7 +7,7 @@ import unittest
 from typing import Any
 
 from hitline import BadReply, BadRequest, Client, Mask, PartlyDone, Plan, TailKeyBoundary
-from tests.support import Scripted, Server, chained, message, needs_server, refusal
+from tests.support import Scripted, message, refusal
 
 NO_GROUP = 0xFFFFFFFF
 
@@ -103,37 +103,6 @@ class Requests(unittest.TestCase):
                 with self.assertRaises(ValueError):
                     ask()
 
-
-@needs_server
-class Served(unittest.TestCase):
-    """At the real server, over a hybrid pool: what is stored by the mask is hit, and no more
-    than that is to be loaded."""
-
-    POOL = {
-        "vllm": "0.33.0",
-        "hash_block_size": 4,
-        "tp_size": 2,
-        "num_kv_head": 2,
-        "retention_interval": 64,
-        "groups": [
-            {"kind": "full_attention", "block_size": 16},
-            {"kind": "sliding_window", "block_size": 8, "sliding_window": 17},
-        ],
-    }
-
-    def test_a_prompt_that_is_stored_and_loaded(self) -> None:
-        blocks = chained("prompt", 64)
-        with Server(ACCEPT_POOLS="true") as server, Client(server.address, pool=self.POOL, raise_errors=True) as client:
-            masks = client.store_mask(256, 0, 257)
-            self.assertEqual(
-                client.store_prompt(256, blocks, prompt_tokens=257), [len(list(m.chunks())) for m in masks]
-            )
-            plan = client.plan(257, blocks)
-            self.assertEqual(plan.hit_length, client.lookup(257, blocks))
-            self.assertEqual(plan.hit_length, 256)
-            self.assertEqual(plan.masks, client.load_mask(256, 64))
-            for stored, loaded in zip(masks, plan.masks):
-                self.assertLessEqual(set(loaded.chunks()), set(stored.chunks()))
 
 if __name__ == "__main__":
     unittest.main()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hitline import HoldersClient, PrefixScorer
-from tests.support import PATIENCE, Server, needs_server, unused_address
+from tests.support import NEWEST, PATIENCE, Server, needs_server, unused_address
 from tests.test_holders import scripted
 
 README = Path(__file__).parents[1] / "README.md"
@@ -18,12 +18,13 @@ README = Path(__file__).parents[1] / "README.md"
 # engine-0 has half of 64 tokens, and its rank 0 is stale; engine-1 has a quarter; engine-3 is stale; the store has 48.
 ANSWER = json.dumps(
     {
-        "default": {
-            "engine-0": {"longest_matched": 32, "GPU": 32, "DP": {"1": 32}},
-            "engine-1": {"longest_matched": 16, "GPU": 16, "DP": {"0": 16}},
+        "instances": {
+            "engine-0": {"longest_matched": 32, "gpu": 32, "cpu": 0, "disk": 0, "dp": {"1": 32}},
+            "engine-1": {"longest_matched": 16, "gpu": 16, "cpu": 0, "disk": 0, "dp": {"0": 16}},
         },
         "loadable_tokens": 48,
         "unsure": {"engine-0": ["stale"], "engine-1": ["incomplete"], "engine-3": ["stale"]},
+        "unsure_ranks": {"engine-0": {"0": ["stale"]}, "engine-1": {"0": ["incomplete"]}, "engine-3": {"0": ["stale"]}},
     }
 )
 
@@ -46,8 +47,26 @@ class Scores(unittest.TestCase):
                 if "last_known" in settings:
                     asked["last_known"] = True
                 if "store_weight" in settings:
-                    asked.update(loadable=True, num_tokens=64)
+                    asked.update(loadable=True)
                 self.assertEqual(script.requests[0][1], asked)
+
+    def test_ranks(self) -> None:
+        """Of a rank its own prefix and reasons count."""
+        ranks = {f"{engine}/{rank}": (f"engine-{engine}", rank) for engine in (0, 1, 3) for rank in (0, 1)}
+        with scripted(reply=ANSWER) as (_, address):
+            with PrefixScorer(address, timeout=PATIENCE, store_weight=0.5) as scorer:
+                scores = scorer.choose(range(64), ranks)
+        self.assertEqual(scores, {"0/0": 0.0, "0/1": 0.625, "1/0": 0.5, "1/1": 0.375, "3/0": 0.0, "3/1": 0.375})
+
+    def test_predictions(self) -> None:
+        with scripted(reply="{}") as (script, address):
+            with PrefixScorer(address, timeout=PATIENCE, model="m", tenant="t") as scorer:
+                scorer.predict([1, 2], "e", lora_name="l")
+                asyncio.run(scorer.predict_async([1, 2], ("e", 3)))
+                scorer.predict([], "e")
+        names = {"model": "m", "tenant_id": "t", "instance_id": "e", "token_ids": [1, 2]}
+        asked = [(path, body) for path, body, _ in script.requests]
+        self.assertEqual(asked, [("/predict", {**names, "lora_name": "l"}), ("/predict", {**names, "dp_rank": 3})])
 
     def test_no_scores(self) -> None:
         for settings, timeout in (({"pause": PATIENCE}, 0.05), ({"reply": "x"}, PATIENCE), ({"status": 503}, PATIENCE)):
@@ -56,6 +75,7 @@ class Scores(unittest.TestCase):
                     with self.assertLogs("hitline", "WARNING") as logged:
                         self.assertEqual(scorer.choose([1], ["e"]), {})
                         self.assertEqual(asyncio.run(scorer.choose_async([1], ["e"])), {})
+                        scorer.predict([1], "e")
                     self.assertEqual(len(logged.output), 1, logged.output)
         with PrefixScorer(unused_address(self).replace("tcp", "http")) as scorer:
             self.assertEqual(scorer.choose([1], ["e"]), {})
@@ -75,13 +95,12 @@ class Example(unittest.TestCase):
             path = Path(folder, "hitline.json")
             models = [{"name": "m", "block_size": 16, "hash": {"type": "vllm"}}]
             router = {"listen": "127.0.0.1:0", "models": models}
-            path.write_text(json.dumps({"listen": ["tcp://127.0.0.1:0"], "pool": {"vllm": "0.33.0"}, "router": router}))
+            path.write_text(json.dumps({"listen": ["tcp://127.0.0.1:0"], "pool": {"vllm": NEWEST}, "router": router}))
             server = Server(config=str(path))
             self.addCleanup(server.stop)
         token_ids = list(range(64))
         with HoldersClient(f"http://{server.router}") as client:
-            body = {"instance_id": "engine-1", "token_ids": token_ids[:32]}
-            client._post("/predict", json.dumps(body).encode())
+            client.predict("engine-1", token_ids=token_ids[:32])
         code = next(part for part in README.read_text().split("```python")[1:] if "PrefixScorer(" in part)
         code = code.split("```")[0].replace("http://127.0.0.1:8557\"", f"http://{server.router}\", timeout={PATIENCE}")
         names: dict[str, Any] = {"token_ids": token_ids}
@@ -89,6 +108,7 @@ class Example(unittest.TestCase):
         self.addCleanup(names["scorer"].close)
         self.assertEqual(names["scores"], {"http://10.0.0.10:8000": 0.0, "http://10.0.0.11:8000": 0.5})
         self.assertEqual(names["url"], "http://10.0.0.11:8000")
+        self.assertEqual(names["scorer"].choose(token_ids, names["engines"])["http://10.0.0.11:8000"], 1.0, "predicted")
 
 
 if __name__ == "__main__":

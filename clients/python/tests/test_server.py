@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import socket
-import tempfile
 import threading
 import unittest
 from unittest import mock
 
 import hitline
-from hitline import Client, LookupKeyClient, client as module
+from hitline import Client, LookupKeyClient, errors
 from tests.support import PATIENCE, Server, hashes, lasting_address, needs_server, no_thread_left
 from tests.test_client import eventually
 
@@ -21,8 +19,10 @@ LISTEN = "tcp://127.0.0.1:0"
 
 @needs_server
 class Answers(unittest.TestCase):
-    def answers(self, address: str) -> None:
-        """All requests, at one address."""
+    def test_all_requests(self) -> None:
+        server = Server(LISTEN)
+        self.addCleanup(server.stop)
+        address = server.address
         keys = hashes(address, 4)
         with Client(address, raise_errors=True) as client:
             client.ping()
@@ -44,6 +44,11 @@ class Answers(unittest.TestCase):
             counters = client.stat()
             self.assertEqual(counters["entries"], 0)
             self.assertEqual((counters["stored"], counters["evicted"]), (3, 1))
+            self.assertEqual(client.store_prompt(64, keys, prompt_tokens=64), [4])
+            plan = client.plan(64, keys[1:], start_token=16)
+            self.assertEqual((plan.hit_length, [list(mask.chunks()) for mask in plan.masks]), (64, [[1, 2, 3]]))
+            self.assertEqual([len(client.load_mask(64, 4)), len(client.store_mask(64)), len(client.lookup_mask(64))], [1] * 3)
+            self.assertEqual(client.lookup(64, keys[2:], start_token=32), 64)
 
             many = hashes(address + "many", 50_000)
             for at in range(0, len(many), 10_000):
@@ -56,22 +61,6 @@ class Answers(unittest.TestCase):
             )
             self.assertIs(engine.reset(), True)
             self.assertEqual(engine.lookup("r", 64, many), 0)
-
-    def test_over_ipv4(self) -> None:
-        with Server(LISTEN) as server:
-            self.answers(server.address)
-
-    def test_over_ipc(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            self.over_ipc(f"ipc://{folder}/socket")
-
-    def over_ipc(self, address: str) -> None:
-        try:
-            server = Server(address)
-        except RuntimeError as error:
-            (self.fail if os.environ.get("CI") == "true" else self.skipTest)(f"the server does not listen: {error}")
-        with server:
-            self.answers(address)
 
     def test_many_threads_on_one_client(self) -> None:
         """No answer reaches another thread's lookup."""
@@ -106,7 +95,7 @@ class Answers(unittest.TestCase):
 @needs_server
 class Losses(unittest.TestCase):
     def setUp(self) -> None:
-        quiet = mock.patch.object(module.logger, "disabled", True)
+        quiet = mock.patch.object(errors.logger, "disabled", True)
         quiet.start()
         self.addCleanup(quiet.stop)
 
@@ -129,7 +118,7 @@ class Losses(unittest.TestCase):
                     self.assertIn(engine.lookup("under way", 64, keys), (0, 48))
                     self.assertIs(engine.reset(), False)
                     server = Server(address)
-                    self.assertEqual(engine._futures, {})
+                    self.assertEqual(engine._pending, {})
                 self.assertEqual(client.lookup(64, keys), 0)
 
     def test_connections_cut_at_random_bytes(self) -> None:
@@ -148,11 +137,11 @@ class Losses(unittest.TestCase):
                         hits.add(client.lookup("r", 4800, keys))
                     else:
                         hits.add(eventually(lambda: client.lookup("r", 4800, keys, non_block=True), None))
-                    client._retry_at = 0.0
+                    client._retry.retry_at = 0.0
                 self.assertEqual(hits, {0, 4800})
                 cutter.limits = [1 << 60, 1 << 60]
                 self.assertEqual(eventually(lambda: client.lookup("r", 4800, keys)), 4800)
-                self.assertEqual(client._futures, {})
+                self.assertEqual(client._pending, {})
             self.assertEqual(direct.lookup(4800, keys), 4800)
 
 

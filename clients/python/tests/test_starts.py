@@ -9,8 +9,8 @@ from typing import Any
 from unittest import mock
 
 import hitline
-from hitline import Client, LookupKeyClient, client as module
-from tests.support import Scripted, Server, chained, hashes, message, needs_server, refusal
+from hitline import Client, LookupKeyClient, errors
+from tests.support import Scripted, hashes, message, refusal
 from tests.test_client import eventually
 
 BLOCKS = hashes("a", 4)
@@ -89,7 +89,7 @@ class Requests(unittest.TestCase):
                 self.assertEqual(len(logs.output), 1)
                 found = [later(32, BLOCKS[2:]), whole(), whole(), whole()]
                 self.assertEqual(server.requests, found, "once per connection")
-                client._drop()
+                client._retry.drop()
                 server.answer = knows_starts
                 self.assertEqual(lookup(client, 64, BLOCKS, **start), 48)
                 self.assertEqual(server.requests, [*found, later(32, BLOCKS[2:])])
@@ -101,13 +101,13 @@ class Requests(unittest.TestCase):
                     with self.assertRaises(hitline.UnknownRequest):
                         lookup(client, 64, BLOCKS[2:], start_token=32)
             with Scripted(knows_none) as server, cls(server.address) as client:
-                with mock.patch.object(module.logger, "disabled", True):
+                with mock.patch.object(errors.logger, "disabled", True):
                     self.assertEqual(lookup(client, 64, BLOCKS[2:], start_token=32), 0)
 
     def test_other_refusals_are_failures(self) -> None:
         for code in ("bad_request", "not_allowed", "store_failed"):
             with Scripted(lambda _, c=code: refusal(c)) as server, Client(server.address) as client:
-                with mock.patch.object(module.logger, "disabled", True):
+                with mock.patch.object(errors.logger, "disabled", True):
                     self.assertEqual(client.lookup(64, BLOCKS, start_token=32, hashes_before=2), 0)
                 self.assertEqual([r[0] for r in server.requests], [b"lookup_from"])
 
@@ -116,28 +116,6 @@ class Requests(unittest.TestCase):
         with Scripted(knows_none) as server, Client(server.address, raise_errors=True) as client:
             with self.assertRaisesRegex(ValueError, "block_hashes has hashes of 16 and of 32 bytes"):
                 client.lookup(64, mixed, start_token=32, hashes_before=2)
-
-    def test_a_reply_too_long_for_a_hit_is_not_read(self) -> None:
-        reply = b"\x02" + (1 << 40).to_bytes(8, "big")
-        with Scripted(lambda _: reply) as server, Client(server.address, raise_errors=True) as client:
-            with self.assertRaisesRegex(hitline.BadReply, "of a reply to lookup_from has 1099511627776 bytes"):
-                client.lookup(64, BLOCKS[2:], start_token=32)
-
-
-@needs_server
-class AtTheServer(unittest.TestCase):
-    def test_what_lies_before_the_start_counts_as_present(self) -> None:
-        blocks = chained("starts", 8)
-        pool = {"vllm": "0.33.0", "hash_block_size": 16, "groups": [{"kind": "full_attention", "block_size": 16}]}
-        with Server(ACCEPT_POOLS="true") as server, Client(server.address, raise_errors=True, pool=pool) as client:
-            client.store([blocks[0], *blocks[3:6]])
-            hits = [client.lookup(129, blocks[start // 16 :], start_token=start) for start in range(0, 129, 16)]
-            self.assertEqual(hits, [16, 16, 32, 96, 96, 96, 96, 112, 128])
-            plan = client.plan(129, blocks[4:], start_token=64)
-            self.assertEqual((plan.hit_length, [list(mask.chunks()) for mask in plan.masks]), (96, [[4, 5]]))
-            for start in (8, 120):
-                with self.assertRaises(hitline.BadRequest):
-                    client.lookup(129, blocks, start_token=start, hashes_before=start // 16)
 
 
 if __name__ == "__main__":

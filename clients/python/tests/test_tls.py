@@ -17,9 +17,9 @@ from pathlib import Path
 from unittest import mock
 
 import hitline
-from hitline import Client, LookupKeyClient, client as module
+from hitline import Client, LookupKeyClient, connection
 from tests import test_async, test_client, test_pools
-from tests.support import CERTS, PATIENCE, Scripted, message, server_context
+from tests.support import CERTS, PATIENCE, Scripted, message, server_context, sock_of
 from tests.test_client import long_pauses
 
 HIT = message((48).to_bytes(4, "big"))
@@ -62,8 +62,8 @@ class Records(OverTLS):
     def test_tickets_do_not_end_an_idle_connection(self) -> None:
         with Scripted(lambda _: HIT) as server:
             with test_client.connected(Client(server.address, raise_errors=True)) as client:
-                assert client._sock is not None
-                self.assertTrue(select.select([client._sock], [], [], PATIENCE)[0])  # they are there
+                assert sock_of(client) is not None
+                self.assertTrue(select.select([sock_of(client)], [], [], PATIENCE)[0])  # they are there
                 self.assertEqual(client.lookup(64, []), 48)
             self.assertEqual(server.connections, 1)
 
@@ -81,9 +81,9 @@ class Records(OverTLS):
         """Otherwise a thread inside a request would send the rest of it in plain text."""
         with Scripted(lambda _: HIT) as server, Client(server.address) as client:
             client.lookup(64, [])
-            sock = client._sock
+            sock = sock_of(client)
             assert isinstance(sock, ssl.SSLSocket)
-            with client._lock:  # as in a request
+            with client._retry.lock:  # as in a request
                 closing = threading.Thread(target=client.close)
                 closing.start()
                 self.assertTrue(select.select([sock], [], [], PATIENCE)[0])
@@ -195,7 +195,7 @@ class Certificates(OverTLS):
                 for name in ("engine", "guest"):
                     use(name)
                     self.assertEqual(client.lookup(64, []), 48)
-                    client._drop()
+                    client._retry.drop()
                 os.remove(cert)
                 with self.assertRaisesRegex(hitline.ConnectionFailed, "HITLINE_TLS_CERT is .*No such file"):
                     client.lookup(64, [])
@@ -230,7 +230,7 @@ class Certificates(OverTLS):
             file.write(f"-----BEGIN EC PRIVATE KEY-----\n{key}-----END EC PRIVATE KEY-----\n")
             file.flush()
             variables = mock.patch.dict(os.environ, HITLINE_TLS_CERT=f"{CERTS}/engine.crt", HITLINE_TLS_KEY=file.name)
-            with variables, mock.patch.object(module, "_no_password", return_value="") as asked:
+            with variables, mock.patch.object(connection, "_no_password", return_value="") as asked:
                 with self.assertRaisesRegex(ValueError, "^HITLINE_TLS_CERT is "):
                     Client("tls://a:1")
                 asked.assert_called_once_with()
@@ -239,7 +239,7 @@ class Certificates(OverTLS):
         for address in ("tls://", "tls://a", "tls://:1", "tls://::1:5", "tls:///path"):
             with self.assertRaises(ValueError, msg=address):
                 Client(address)
-        self.assertEqual(module.parse_address("tls://[::1]:7558"), ("::1", 7558))
+        self.assertEqual(connection.parse_address("tls://[::1]:7558"), ("::1", 7558))
 
 
 if __name__ == "__main__":

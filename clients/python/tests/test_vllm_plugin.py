@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import json
 import os
 import sys
 import tempfile
@@ -17,10 +18,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from hitline import VLLM_RELEASES, LookupKeyClient, RequestTimeout, vllm_plugin
+from hitline import VLLM_RELEASES, LookupKeyClient, RequestTimeout, engine_client, vllm_plugin
+from hitline.lookup_steps import ServedPool
 from tests.support import (
     CERTS,
+    NEWEST,
     PATIENCE,
+    UNKNOWN,
     Scripted,
     hashes,
     hit_of,
@@ -31,13 +35,13 @@ from tests.support import (
     refusal,
     server_context,
 )
-from tests.test_client import connected, eventually
+from tests.test_client import eventually
 
 WORKER, SCHEDULER = vllm_plugin.MODULES
 DATA = vllm_plugin.DATA
 
 # The release of the stand-in, where a test names no other.
-RELEASE = "0.33.0"
+RELEASE = NEWEST
 BEFORE_RESULTS = list(VLLM_RELEASES)[: list(VLLM_RELEASES).index("0.29.0")]
 
 DATA_TEXT = """
@@ -125,6 +129,7 @@ class StandIn(unittest.TestCase):
         for target in (
             mock.patch.dict(os.environ),
             mock.patch.object(vllm_plugin, "_refused", set()),
+            mock.patch.object(vllm_plugin, "_replaced", []),
             mock.patch.object(sys, "dont_write_bytecode", True),
         ):
             target.start()
@@ -271,7 +276,7 @@ class Plugin(StandIn):
             self.again()
             with self.subTest(release), Scripted(server_of(release, hit_of(48, release))) as server:
                 scheduler = self.scheduler(server, release=release)
-                with scheduler.client._lock:  # the first call cannot be answered yet
+                with scheduler.client._retry.lock:  # the first call cannot be answered yet
                     self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (None, False))
                 got = eventually(lambda: scheduler.get_num_new_matched_tokens(request, 0), (None, False))
                 self.assertEqual(got, (48, True))
@@ -332,10 +337,11 @@ class Plugin(StandIn):
             with self.assertLogs("vllm.hitline", "ERROR") as logs:
                 client = self.scheduler(server).client
             self.assertEqual(client.lookup("r", 64, []), sys.modules[DATA].MooncakeLookupResult(0))
-            self.assertEqual(server.requests, [[b"pool", b'{"name":""}']])
+            ((tag, text),) = server.requests
+            self.assertEqual((tag, json.loads(text)["name"]), (b"pool", ""))
             self.assertIn(
-                "the engine is vLLM 0.33.0, but the server's pool is for vLLM 0.24.0: "
-                'set pool.vllm: "0.33.0" in the server\'s configuration',
+                f"the engine is vLLM {RELEASE}, but the server's pool is for vLLM 0.24.0: "
+                f'set pool.vllm: "{RELEASE}" in the server\'s configuration',
                 logs.output[0],
             )
 
@@ -345,7 +351,7 @@ class Plugin(StandIn):
             client = self.scheduler(server).client
             with self.assertLogs("vllm.hitline", "WARNING") as logs:
                 for instance in ("a", "b", "b"):
-                    client._drop()
+                    client._retry.drop()
                     server.pong = named(instance, f"start of {instance}")
                     client.lookup("r", 64, [])
                     client.discard("r")
@@ -357,10 +363,10 @@ class Plugin(StandIn):
             client = self.scheduler(server).client
             with self.assertLogs("vllm.hitline", "WARNING"):
                 client.lookup("r", 64, [])
-                client._drop()
+                client._retry.drop()
                 server.pong = named("b", "start")
                 client.lookup("s", 64, [])
-            self.assertEqual(list(client._remembered._hits), ["s"])
+            self.assertEqual(list(client.remembered.hits), ["s"])
 
     def test_a_restart_over_a_store_loses_nothing(self) -> None:
         def answer(frames: list[bytes]) -> bytes:
@@ -368,7 +374,7 @@ class Plugin(StandIn):
 
         with Scripted(answer) as server:
             client = self.scheduler(server).client
-            client._drop()
+            client._retry.drop()
             server.pong = named("b", "start of b")
             with self.assertLogs("vllm.hitline", "INFO") as logs:
                 client.lookup("r", 64, [])
@@ -415,17 +421,17 @@ class Plugin(StandIn):
             self.register()
             client = self.assert_replaced()(object())
             self.addCleanup(client.close)
-            with mock.patch.object(client, "_locked", side_effect=RequestTimeout) as locked, silent():
+            with mock.patch.object(client._retry, "exchange", side_effect=RequestTimeout) as exchange, silent():
                 for tokens in (16, 30_000, 60_000, 300_000):
                     client.lookup(str(tokens), tokens, [])
-            self.assertEqual([call.args[0] for call in locked.call_args_list], want)
+            self.assertEqual([call.args[1] for call in exchange.call_args_list], want)
 
     def test_a_server_that_hangs_costs_one_timeout(self) -> None:
         with Scripted(server_of(RELEASE, b"")) as server, silent():
             client = self.scheduler(server, "0.05").client
             server.answer = lambda _: Scripted.SILENCE
             for i in range(100):
-                client._retry_at = 0.0  # however late it is
+                client._retry.retry_at = 0.0  # however late it is
                 self.assertEqual(client.lookup(str(i), 64, []).hit_length, 0)
             self.assertEqual([r[0] for r in server.requests], [b"pool", b"ping", b"lookup"])
 
@@ -450,12 +456,12 @@ class Plugin(StandIn):
                 self.register("tls://a:1")
         for release in ("0.23.0", "0.33", "newest"):
             os.environ["HITLINE_VLLM"] = release
-            with self.assertRaisesRegex(ValueError, f"HITLINE_VLLM is '{release}', must be one of 0.24.0, .*0.33.0"):
+            with self.assertRaisesRegex(ValueError, f"HITLINE_VLLM is '{release}', must be one of 0.24.0, .*{RELEASE}"):
                 self.register()
         del os.environ["HITLINE_VLLM"]
         for choice in ("Fail", "warn", "0", " "):
             os.environ["HITLINE_ON_MISMATCH"] = choice
-            with self.assertRaisesRegex(ValueError, f"HITLINE_ON_MISMATCH is '{choice}', must be fail .* or miss"):
+            with self.assertRaisesRegex(ValueError, f"HITLINE_ON_MISMATCH is '{choice}', must be fail .*, miss .* or own"):
                 self.register()
         del os.environ["HITLINE_ON_MISMATCH"]
         for choice in ("Local", "global", "0", " "):
@@ -467,6 +473,10 @@ class Plugin(StandIn):
             os.environ["HITLINE_POOL_NAME"] = name
             with self.assertRaisesRegex(ValueError, "HITLINE_POOL_NAME is .*, must be 1 to 255 printable ASCII"):
                 self.register()
+        del os.environ["HITLINE_POOL_NAME"]
+        os.environ["HITLINE_INSTANCE_ID"] = "a" * 129
+        with self.assertRaisesRegex(ValueError, "^HITLINE_INSTANCE_ID is .*, must have at most 128 bytes"):
+            self.register()
         self.assertEqual([f for f in sys.meta_path if isinstance(f, vllm_plugin._Finder)], [])
 
     def test_misspelt_variables(self) -> None:
@@ -527,7 +537,7 @@ class Starts(StandIn):
                 found = [self.match(scheduler, computed)[0] for computed in (0, 8, 16, 31, 32, 40)]
                 self.assertEqual(found, [48, 40, 32, 17, 16, 8])
                 self.assertEqual(self.sent(server), [(0, 7), (0, 7), (16, 5), (16, 5), (32, 3), (32, 3)])
-                self.assertEqual(scheduler.client._num_computed, 0, "of this request alone")
+                self.assertEqual(scheduler.client.num_computed, 0, "of this request alone")
 
     def test_nothing_is_asked_if_nothing_beyond_could_be_a_hit(self) -> None:
         with Scripted(self.reply(RELEASE)) as server:
@@ -539,7 +549,7 @@ class Starts(StandIn):
 
     def renewed(self, scheduler: Any, server: Scripted) -> list[int]:
         """How many hashes each renewal has."""
-        scheduler.client._result(scheduler.client._submit(lambda: None))  # behind them
+        scheduler.client._worker.submit(lambda: None).result()  # behind them
         found = [frames for frames in server.requests if frames[0] == b"renew"]
         for _, size, blob in found:
             self.assertEqual((size, blob), (b"\0\x20", b"".join(self.BLOCKS)[: len(blob)]))
@@ -570,7 +580,7 @@ class Starts(StandIn):
         with Scripted(self.reply(RELEASE, renew="auto", lease_ms=5000)) as server:
             scheduler = self.scheduler(server, role="kv_consumer")
             now = 0.0
-            scheduler.client._clock = lambda: now
+            scheduler.client.clock = lambda: now
             want = []
             for now in (10.0, 12.0, 14.9, 15.0, 15.1):
                 if now in (10.0, 15.0):
@@ -588,23 +598,23 @@ class Starts(StandIn):
         with Scripted(lambda frames: refusal("busy", "renew") if frames[0] == b"renew" else answer(frames)) as server:
             scheduler = self.scheduler(server, role="kv_consumer")
             free = threading.Event()
-            blocked = scheduler.client._submit(free.wait)
+            blocked = scheduler.client._worker.submit(free.wait)
             for i in range(6):
                 self.BLOCKS = hashes(f"{i}", 7)
                 self.assertEqual(self.match(scheduler, 32, req_id=f"{i}"), (16, True))
             with self.assertLogs("vllm.hitline", "WARNING") as logs:
                 free.set()
-                blocked.result(PATIENCE)
-                scheduler.client._result(scheduler.client._submit(lambda: None))
+                blocked.result()
+                scheduler.client._worker.submit(lambda: None).result()
             self.assertEqual(len(logs.output), 1)
             self.assertIn("renewal at", logs.output[0])
             self.assertEqual([frames[0] for frames in server.requests].count(b"renew"), 4)
             for _ in range(4):
-                self.assertTrue(scheduler.client._free.acquire(blocking=False), "each is free again")
-            scheduler.client._free.release(4)
+                self.assertTrue(scheduler.client.renewals.free.acquire(blocking=False), "each is free again")
+            scheduler.client.renewals.free.release(4)
             scheduler.client.close()
-            scheduler.client._renewed.clear()
-            scheduler.client._renew(self.BLOCKS, 4, 1.0)
+            scheduler.client.renewals.renewed.clear()
+            scheduler.client.renewals.renew(self.BLOCKS, 4, 60)
 
     def test_hashes_beyond_the_tokens_are_not_sent(self) -> None:
         """Up to 0.26 the scheduler asks for tokens rounded down to its blocks, with all hashes."""
@@ -658,7 +668,7 @@ class Starts(StandIn):
     def test_a_pool_that_is_not_known_yet(self) -> None:
         with Scripted(self.reply(RELEASE)) as server:
             scheduler = self.scheduler(server)
-            scheduler.client._pool_reply = None
+            scheduler.client.pool = ServedPool({}, is_local=False)
             self.match(scheduler, 32)
             self.assertEqual(self.sent(server), [(0, 7)])
 
@@ -668,9 +678,9 @@ class Starts(StandIn):
             with self.subTest(asked=asked, now=now), Scripted(self.reply(RELEASE)) as server:
                 scheduler = self.scheduler(server)
                 scheduler.sync = False
-                with scheduler.client._lock:
+                with scheduler.client._retry.lock:
                     self.assertEqual(self.match(scheduler, asked, req_id="r"), (None, False))
-                eventually(lambda: scheduler.client._futures["r"].done(), False)
+                eventually(lambda: scheduler.client._pending["r"].is_done, False)
                 eventually(lambda: self.match(scheduler, now, req_id="r"), (None, False))
                 self.assertEqual([start for start, _ in self.sent(server)], starts)
 
@@ -704,30 +714,30 @@ class Releases(StandIn):
                     self.assertEqual(parameters(getattr(replacement, name)), parameters(getattr(original, name)))
 
     def test_builds_of_a_release(self) -> None:
-        for version in ("0.33.0+cpu", "0.33.0+cu129", "0.33.0+precompiled.g1a2b3c"):
+        for version in (f"{RELEASE}+{build}" for build in ("cpu", "cu129", "precompiled.g1a2b3c")):
             with self.subTest(version):
                 self.again()
                 self.install(version=version)
                 self.register()
-                self.assertEqual(self.assert_replaced()._release, "0.33.0")
+                self.assertEqual(self.assert_replaced().settings.release, RELEASE)
 
     def test_other_versions_are_refused(self) -> None:
-        for version in ("0.23.0", "0.25.2", "0.34.0", "0.33.0rc1", "0.33.1.dev5+g1a2b3c", "dev", None, (0, 33, 0)):
+        for version in ("0.23.0", "0.25.2", UNKNOWN, f"{RELEASE}rc1", "0.33.1.dev5+g1a2b3c", "dev", None, (0, 33, 0)):
             with self.subTest(version):
                 self.again()
                 self.install(version=version)
                 with self.assertLogs("vllm.hitline", "ERROR") as logs, self.assertRaises(vllm_plugin.UnsupportedVLLM) as refused:
                     self.register()
-                for part in (f"vLLM is {version}; expected is one of 0.24.0,", "set HITLINE_VLLM", "or unset HITLINE_ADDRESS"):
+                for part in (f"vLLM is {version}, and has the files of no release that is known; expected is one of 0.24.0,", "set HITLINE_VLLM", "or unset HITLINE_ADDRESS"):
                     self.assertIn(part, str(refused.exception))
                     self.assertIn(part, logs.output[0])
                 self.assertFalse(issubclass(importlib.import_module(SCHEDULER).LookupKeyClient, LookupKeyClient))
 
     def test_a_version_that_is_no_release_can_be_taken_for_one(self) -> None:
-        os.environ["HITLINE_VLLM"] = "0.33.0"
+        os.environ["HITLINE_VLLM"] = RELEASE
         self.install(version="0.33.1.dev5+g1a2b3c")
         self.register()
-        self.assertEqual(self.assert_replaced()._release, "0.33.0")
+        self.assertEqual(self.assert_replaced().settings.release, RELEASE)
 
     def test_the_shape_is_that_of_the_release(self) -> None:
         """A stand-in of one release that says it is another."""
@@ -912,7 +922,7 @@ class FailedLoads(unittest.TestCase):
         ):
             with self.subTest(release, backend=backend, groups=groups):
                 reply = {"backend": backend, "groups": groups}
-                self.assertIs(dies, vllm_plugin._dies_of_failed_loads(release, reply))
+                self.assertIs(dies, engine_client.dies_of_failed_loads(release, reply))
 
 
 if __name__ == "__main__":

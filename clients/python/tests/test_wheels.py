@@ -12,7 +12,9 @@ from typing import Any
 from unittest import mock
 
 from hitline import VLLM_RELEASES, Client, LookupKeyClient, vllm_plugin
-from tests.support import WHEELS, Server, chained, needs_server, unused_address
+from hitline.client import is_since
+from hitline.connection import Request, encode
+from tests.support import NEWEST, PATIENCE, WHEELS, Server, chained, needs_server, unused_address
 from tests.test_client import eventually
 from tests.test_releases import OLD, SAME_MODULES
 from tests.test_vllm_plugin import DATA, SCHEDULER, WORKER, StandIn, parameters
@@ -96,7 +98,7 @@ class Wheels(InWheels):
                 self.assertEqual(*files)
 
     def test_no_release_has_the_shape_of_another_form(self) -> None:
-        forms = {"0.26.0": "token_len", "0.27.0": "num_tokens", "0.33.0": "MooncakeLookupResult"}
+        forms = {"0.26.0": "token_len", "0.27.0": "num_tokens", NEWEST: "MooncakeLookupResult"}
         for release in forms:
             for other in forms:
                 with self.subTest(release, other=other):
@@ -132,17 +134,17 @@ class Wheels(InWheels):
                     self.assertEqual(scheduler.load_specs, {})
 
                     later = self.scheduler(lookup_async=True)
-                    with later.client._lock:  # the first call cannot be answered yet
+                    with later.client._retry.lock:  # the first call cannot be answered yet
                         self.assertEqual(later.get_num_new_matched_tokens(request, 0), (None, False))
                     got = eventually(lambda: later.get_num_new_matched_tokens(request, 0), (None, False))
                     self.assertEqual(got, (32, True))
                     self.check_boundaries(release, later.load_specs["r"], [(0, 32)])
                     later.build_connector_meta(finished)
-                    with later.client._lock:
+                    with later.client._retry.lock:
                         self.assertEqual(later.get_num_new_matched_tokens(request, 0), (None, False))
-                        self.assertEqual(list(later.client._futures), ["r"])
+                        self.assertEqual(list(later.client._pending), ["r"])
                         later.build_connector_meta(finished)
-                        self.assertEqual(later.client._futures, {})
+                        self.assertEqual(later.client._pending, {})
 
                     self.assertIs(scheduler.reset_store(), True)
                     self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (0, False))
@@ -169,7 +171,7 @@ class Wheels(InWheels):
             if release in OLD:
                 continue
             settings = {"POOL_VLLM": release, **FINE_GRAINED}
-            if release in ("0.32.0", "0.33.0"):
+            if is_since(release, "0.32.0"):
                 settings["POOL_CACHE_HIT_ALIGNMENT_TOKENS"] = "4"
             with self.subTest(release), Server(**settings) as server, Client(server.address) as plain:
                 plain.store([blocks[3], blocks[7], blocks[11]], group=0)
@@ -182,8 +184,7 @@ class Wheels(InWheels):
                 decode = importlib.import_module(vllm_plugin.PACKAGE + ".protocol").decode_lookup_response
                 for tokens, hashes in ((56, blocks), (40, blocks), (56, blocks[:5]), (56, []), (0, blocks)):
                     frames = (b"lookup", tokens.to_bytes(4, "big"), b"\0\x20", b"".join(hashes))
-                    with plain._locked(None) as deadline:
-                        want = decode(plain._exchange_locked(frames, deadline)[0])
+                    want = decode(plain._retry.exchange(Request(b"lookup", encode(*frames), 1 << 20), PATIENCE)[0])
                     self.assertEqual(client.lookup("r", tokens, hashes), want)
                     waited = eventually(lambda: client.lookup("r", tokens, hashes, non_block=True), None)
                     self.assertEqual(waited, want)
@@ -206,7 +207,7 @@ class Wheels(InWheels):
                 self.assertIs(client.reset(), False)
 
     def test_a_server_of_another_release(self) -> None:
-        for release, other in (("0.28.0", "0.33.0"), ("0.33.0", "0.28.0"), ("0.33.0", "0.32.0")):
+        for release, other in (("0.28.0", NEWEST), (NEWEST, "0.28.0"), (NEWEST, "0.32.0")):
             with self.subTest(release, other=other), Server(POOL_VLLM=other) as server:
                 self.load(release)
                 self.register(server.address)

@@ -3,7 +3,7 @@
     python3 -m tests.wheels FOLDER
 
 fetches what is not in FOLDER yet: of each wheel on PyPI only the bytes of the files that
-are needed, 2 MB for a release. The files are checked against digests below.
+are needed, 2 MB for a release. Those that the plug-in compares are checked against its digests.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
 from typing import Any
 
+from hitline import vllm_builds
 from hitline.vllm_plugin import PACKAGE
+from hitline.vllm_releases import DIGESTS
 
 INDEX = "https://pypi.org/simple/vllm/"
-STORE = PACKAGE.replace(".", "/") + "/"
 
-# The files beside those of the connector: what an engine's groups are and how it resolves
+# The modules that tests import beside those of the connector: what an engine's groups are and how it resolves
 # their sizes, its statistics, and from 0.31.0 on Mooncake's configuration. A release lacks
 # some of them.
 ENGINE = (
@@ -45,29 +46,16 @@ ENGINE = (
     "vllm/v1/kv_cache_spec_registry.py",
 )
 
-# Of each release the digest of its files, see digest.
-DIGESTS = {
-    "0.24.0": "ddb2a80be59ee2925cbced6cc639ee766121ab52ce9e675d255c37e63891d5f6",
-    "0.25.0": "9669f33ca7bef7e1468a2dd9a6386aa61683ad786b3743f9bee46fde51d96c42",
-    "0.25.1": "322991e035a2983edfbf1502e7cf3e957a02588b60b3974e731223ba93a47e3e",
-    "0.26.0": "47ae516410ac044e25df886203fd3171e76ba011c4c75cce572a656c5243d9ce",
-    "0.27.0": "a9697890af3393ade0589be494f897b577d9d48538d0e55cd36ecd169a173114",
-    "0.27.1": "dd27c8ec64b770524056cacac6551cb73a1e1881dab7affbc0b8f697a3d5708a",
-    "0.28.0": "144e3bd7c91b1f2eab2f47a2235308a1a3f20999d081ef58b16e08f9f2b31bb5",
-    "0.29.0": "a9735b508bf74a4c996ee1d6a0556dac6868b86572083eb4abfd52d013737e02",
-    "0.30.0": "0bb8efea619f609e13a8dcf5ccfef88f7d53dda250fe54200af285f9413cc2e6",
-    "0.31.0": "89f25c979030a20d7bfb747bce474dd61a6986732f023a38cc6c36ba20ece4b1",
-    "0.32.0": "331ed6d702cafec75b8975fccbb87be913fe7e3fb7970a0487d4b25acbbb1d50",
-    "0.33.0": "6005ece28dc60b5017b80ff59b3afb59d7f65fa25a6e560cde1c0dc0b73add58",
-}
+# Names the folders, so that another choice of files is fetched anew.
+CHOICE = hashlib.sha256(repr((ENGINE, vllm_builds.FOLDERS, vllm_builds.FILES)).encode()).hexdigest()[:8]
 
 # Packages that are stubs unless they are installed.
 STUBS = ("vllm", "msgspec", "numpy", "prometheus_client", "regex", "torch", "typing_extensions", "zmq")
 
 
 def folder_of(release: str, folder: Path) -> Path:
-    """Where the files of a release are in folder. Another choice of files has another name."""
-    return folder / f"{release}-{DIGESTS[release][:8]}"
+    """Where the files of a release are in folder."""
+    return folder / f"{release}-{CHOICE}"
 
 
 def fetch(release: str, folder: Path) -> None:
@@ -75,25 +63,19 @@ def fetch(release: str, folder: Path) -> None:
     at = folder_of(release, folder)
     if not at.exists():
         part = folder / f"{release}.{os.getpid()}.part"
+        wanted = {f"vllm/{name}" for name in ("_version.py", *vllm_builds.FILES)} | set(ENGINE)
+        folders = tuple(f"vllm/{name}/" for name in vllm_builds.FOLDERS)
         with zipfile.ZipFile(io.BufferedReader(_Remote(*_wheel(release)))) as wheel:
             for name in wheel.namelist():
-                if name in ("vllm/_version.py", *ENGINE) or (name.startswith(STORE) and name.endswith(".py")):
+                if name in wanted or (name.startswith(folders) and name.endswith(".py")):
                     wheel.extract(name, part)
         try:
             part.rename(at)
         except OSError:
             shutil.rmtree(part)  # another process was faster
-    if digest(at) != DIGESTS[release]:
-        raise ValueError(f"{at} does not hold the files of vLLM {release}, remove it: digest {digest(at)}")
-
-
-def digest(folder: Path) -> str:
-    """The digest of all Python files below folder, and of their names."""
-    total = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        text = path.read_bytes()
-        total.update(f"{path.relative_to(folder).as_posix()} {len(text)}\n".encode() + text)
-    return total.hexdigest()
+    found = vllm_builds.digest(vllm_builds.files_of(at / "vllm"))
+    if found != DIGESTS[release]:
+        raise ValueError(f"{at} does not hold the files of vLLM {release}, remove it: digest {found}")
 
 
 def _wheel(release: str) -> tuple[str, int]:

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -45,20 +44,6 @@ func AtMostOne(_ *cobra.Command, args []string) error {
 		return Usagef("unexpected argument %q", args[1])
 	}
 	return nil
-}
-
-// OneArg returns what refuses all but one argument, which is one of the values of a kind, such as
-// a picture. It is for cobra.Command.Args; the values are its ValidArgs too, for completion.
-func OneArg(kind string, values ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) == 0:
-			return Usagef("give a %s: %s", kind, strings.Join(values, ", "))
-		case !slices.Contains(values, args[0]):
-			return unknown(kind, args[0], values)
-		}
-		return AtMostOne(cmd, args)
-	}
 }
 
 // Required returns the error of flags that are missing, nil without one.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"regexp"
 )
 
 // Exit codes of all commands.
@@ -25,12 +24,6 @@ var (
 	// a report: with --json no line is printed for it.
 	ErrReported = errors.New("reported")
 )
-
-// packages matches the names of this module's packages with which errors of them begin, also within the errors of others.
-var packages = regexp.MustCompile(`(^|: )((client|server|netproto|coordinator|simd|blockhash|index): )+`)
-
-// Text returns the text of an error as a user reads it: without the names of packages.
-func Text(err error) string { return packages.ReplaceAllString(err.Error(), "$1") }
 
 // SystemCause returns what the system says of a connection or an address, without what was tried and with whom.
 func SystemCause(err error) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -82,7 +83,7 @@ func observeStart(cmd *cobra.Command, started *bool) {
 
 // report prints the error of a command and returns the exit code.
 func (p Program) report(cmd *cobra.Command, args []string, err error) int {
-	code, text := p.ExitCode(err), Text(err)
+	code, text := p.ExitCode(err), err.Error()
 	for _, class := range p.Usage { // its name is none of a place
 		text = strings.Replace(text, class.Error()+": ", "", 1)
 	}
@@ -92,7 +93,7 @@ func (p Program) report(cmd *cobra.Command, args []string, err error) int {
 			Exit  int    `json:"exit"`
 		}{text, code})
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", p.Root.Name(), Printable(text))
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", p.Root.Name(), printable.Text(text))
 	if code == ExitUsage && p.isUsage(err) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "hint: %s --help\n", cmd.CommandPath())
 	}

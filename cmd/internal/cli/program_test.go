@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/printable"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -85,7 +86,7 @@ func TestErrors(t *testing.T) {
 		{errors.New("two\nlines\x1b[2J \u202e"), ExitFailed, false},
 	} {
 		t.Run(test.err.Error(), func(t *testing.T) {
-			want := "prog: " + strings.TrimPrefix(Printable(Text(test.err)), "options: ") + "\n" // the class names no place
+			want := "prog: " + strings.TrimPrefix(printable.Text(test.err.Error()), "options: ") + "\n" // the class names no place
 			if test.hint {
 				want += "hint: prog measure --help\n"
 			}
@@ -105,7 +106,7 @@ func TestErrors(t *testing.T) {
 func TestPrinting(t *testing.T) {
 	const hostile = "a\n\tb\r\x00\x1b[31m\x7f\u0085\u009b2J\u061c\u200f\u202e\u2066\u2028\u2029é"
 	const rest = `b\r\x00\x1b[31m\x7f\u0085\u009b2J\u061c\u200f\u202e\u2066\u2028\u2029é`
-	assert.Equal(t, `a\n\t`+rest, Printable(hostile))
+	assert.Equal(t, `a\n\t`+rest, printable.Text(hostile))
 	var out strings.Builder
 	require.NoError(t, WriteText(&out, hostile))
 	assert.Equal(t, "a\n\t"+rest, out.String())
@@ -119,7 +120,7 @@ func TestPrinting(t *testing.T) {
 // What a command has printed itself is not printed again.
 func TestReported(t *testing.T) {
 	got := run(t.Context(), newTestRoot(WithClass(fmt.Errorf("%w: x", errServer), ErrReported)), "measure --out x --json")
-	assert.Equal(t, result{ExitLost, "", "prog: x\n"}, got)
+	assert.Equal(t, result{ExitLost, "", "prog: server: x\n"}, got)
 }
 
 // After a signal all errors are of it, but not those of the command line.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agext/levenshtein"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -16,46 +17,47 @@ const longestName = 64
 // its words, or begins as it does, or that the fewest edits lead to; the first of equals. It returns "" if none is near.
 // Words that both names begin or end with do not count: beyond a third of the other letters a guess would
 // mislead more than help.
-func Nearest(mistyped string, names []string) string {
+func Nearest(mistyped string, names []string) (nearest string) {
 	if mistyped == "" || len(mistyped) > longestName {
 		return ""
 	}
+	fewest := longestName
 	for _, name := range names {
 		if len(name) == len(mistyped)+1 && strings.HasPrefix(name, mistyped) { // --token is --tokens, not --token-file
 			return name
 		}
-	}
-	for edits := range longestName/3 + 1 {
-		for _, name := range names {
-			if isNear(mistyped, name, edits) {
-				return name
-			}
+		if edits := editsTo(name, mistyped); edits < fewest {
+			nearest, fewest = name, edits
 		}
 	}
-	return ""
+	return nearest
 }
 
-// isNear reports whether so many edits of the words that differ lead to a name.
-func isNear(mistyped, name string, edits int) bool {
+// editsTo returns how many edits of the words that differ lead to a name, longestName if they are too many.
+func editsTo(name, mistyped string) int {
 	typed, want := words(mistyped), words(name)
-	for len(typed) > 0 && len(want) > 0 && strings.EqualFold(typed[0], want[0]) {
+	for len(typed) > 0 && len(want) > 0 && typed[0] == want[0] {
 		typed, want = typed[1:], want[1:]
 	}
-	for len(typed) > 0 && len(want) > 0 && strings.EqualFold(typed[len(typed)-1], want[len(want)-1]) {
+	for len(typed) > 0 && len(want) > 0 && typed[len(typed)-1] == want[len(want)-1] {
 		typed, want = typed[:len(typed)-1], want[:len(want)-1]
 	}
-	rest := strings.Join(typed, "_")
-	if len(rest) < 2 || len(want) == 0 || edits > min(len(rest)-2, (len(rest)+1)/3) {
-		return rest == ""
+	rest, other := strings.Join(typed, "_"), strings.Join(want, "_")
+	switch edits := levenshtein.Distance(rest, other, nil); {
+	case rest == "":
+		return 0
+	case len(rest) < 2 || other == "":
+	case strings.HasPrefix(other, rest):
+		return 0
+	case edits <= min(len(rest)-2, (len(rest)+1)/3):
+		return edits
 	}
-	root := &cobra.Command{SuggestionsMinimumDistance: edits}
-	root.AddCommand(&cobra.Command{Use: strings.Join(want, "_"), Run: func(*cobra.Command, []string) {}})
-	return len(root.SuggestionsFor(rest)) > 0
+	return longestName
 }
 
-// words returns the words of a flag, a field or a variable.
+// words returns the words of a flag, a field or a variable in lower case.
 func words(name string) []string {
-	return strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("_-.", r) })
+	return strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune("_-.", r) })
 }
 
 // suggestFlag adds to the error of an unknown flag which one may be meant, and to that of a bad
@@ -116,13 +118,8 @@ func refuseUnknown(root *cobra.Command, args []string) error {
 			names = append(names, cmd.Name())
 		}
 	}
-	return unknown("command", args[0], names)
-}
-
-// unknown returns an error for a name that is not one of those of its kind.
-func unknown(kind, name string, names []string) error {
-	if near := Nearest(name, names); near != "" {
-		return Usagef("unknown %s %q; did you mean %s?", kind, name, near)
+	if near := Nearest(args[0], names); near != "" {
+		return Usagef("unknown command %q; did you mean %s?", args[0], near)
 	}
-	return Usagef("unknown %s %q; one of %s", kind, name, strings.Join(names, ", "))
+	return Usagef("unknown command %q; one of %s", args[0], strings.Join(names, ", "))
 }

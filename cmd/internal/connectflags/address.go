@@ -39,13 +39,20 @@ const (
 // without.
 func (f *Flags) AddAddress(set *pflag.FlagSet) {
 	f.set = set
+	if f.HTTP {
+		set.String(connect, defaultHTTP, "`address` of the server: http://host:port, https://host:port or host:port")
+		return
+	}
 	set.String(connect, "", "`address` of the server: tcp://host:port, host:port or host (then port "+api.DefaultPort+"), tls://host:port or ipc:///path (default $"+
 		AddressVariable+", then "+api.DefaultListen+")")
 }
 
 // Address returns the address that --connect names, otherwise that of the variable unless it is
-// empty, otherwise the default. An error names the flag or the variable.
+// empty, otherwise the default. With HTTP there is no variable. An error names the flag or the variable.
 func (f *Flags) Address() (string, error) {
+	if f.HTTP {
+		return f.httpAddress()
+	}
 	flag := f.set.Lookup(connect)
 	text, source := flag.Value.String(), "--"+connect
 	if variable := os.Getenv(AddressVariable); !flag.Changed && variable != "" {
@@ -63,14 +70,8 @@ func (f *Flags) Address() (string, error) {
 	return text, nil
 }
 
-// AddHTTPAddress defines the flag of the address of a server's HTTP listener.
-func (f *Flags) AddHTTPAddress(set *pflag.FlagSet) {
-	f.set = set
-	set.String(connect, defaultHTTP, "`address` of the server: http://host:port, https://host:port or host:port")
-}
-
-// HTTPAddress returns the address of AddHTTPAddress's flag: http:// or https://, the host and the port.
-func (f *Flags) HTTPAddress() (string, error) {
+// httpAddress returns the address that --connect names: http:// or https://, the host and the port.
+func (f *Flags) httpAddress() (string, error) {
 	text := f.set.Lookup(connect).Value.String()
 	scheme, host := httpScheme, strings.TrimPrefix(text, httpScheme)
 	if rest, ok := strings.CutPrefix(text, httpsScheme); ok {

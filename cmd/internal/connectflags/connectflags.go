@@ -34,7 +34,10 @@ var variables = map[string]string{
 
 // Flags are the flags of one command. Add defines those of the token and TLS, AddAddress that of the
 // address.
-type Flags struct{ set *pflag.FlagSet }
+type Flags struct {
+	HTTP bool // the address is that of an HTTP listener
+	set  *pflag.FlagSet
+}
 
 // Add defines the flags of the token and of TLS.
 func (f *Flags) Add(set *pflag.FlagSet) {

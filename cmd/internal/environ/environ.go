@@ -18,7 +18,7 @@ const Prefix = "HITLINE_"
 var Clients = []string{
 	"HITLINE_ADDRESS", "HITLINE_TOKEN_FILE", "HITLINE_TLS_CA", "HITLINE_TLS_CERT", "HITLINE_TLS_KEY",
 	"HITLINE_TIMEOUT", "HITLINE_VLLM", "HITLINE_ON_MISMATCH", "HITLINE_LOOKUP", "HITLINE_POOL_NAME",
-	"HITLINE_PROGRAM",
+	"HITLINE_PROGRAM", "HITLINE_INSTANCE_ID",
 }
 
 // Sections are the fields at the top of the configuration of hitline serve. Their variables, and those of the fields

@@ -1,6 +1,6 @@
-// Command publish is a publisher of KV events for tests in other modules. It prints the endpoints of its events and of
-// its replays. Each line that it reads is a batch that stores blocks of 16 tokens, by their hashes in hex. It ends with
-// its input.
+// Command publish is a publisher of KV events for the demo and for tests in other modules. It prints the endpoints of its
+// events and of its replays. Each line that it reads is a batch that stores blocks, by their hashes in hex. They have
+// 16 tokens, or as many as its argument says. It ends with its input.
 package main
 
 import (
@@ -8,12 +8,20 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/hitline/hitline/internal/eventstest"
 )
 
 func main() {
+	blockSize := 16
+	if len(os.Args) > 1 {
+		var err error
+		if blockSize, err = strconv.Atoi(os.Args[1]); err != nil {
+			panic(err)
+		}
+	}
 	publisher := eventstest.New(eventstest.Example{})
 	defer publisher.Close()
 	fmt.Fprintln(os.Stdout, publisher.Endpoint, publisher.Replay)
@@ -26,6 +34,8 @@ func main() {
 			}
 			hashes = append(hashes, hash)
 		}
-		publisher.Publish(false, eventstest.Stored(nil, hashes...))
+		stored := eventstest.Stored(nil, hashes...)
+		stored["block_size"] = blockSize
+		publisher.Publish(false, stored)
 	}
 }

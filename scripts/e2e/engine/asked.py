@@ -42,7 +42,7 @@ class Lookups:
     def lookup(self, req_id, num_tokens, block_hashes, non_block=False):
         hashes = [bytes(h) for h in block_hashes] if self.ask else []
         before = self.server.lookup(num_tokens, hashes) if self.ask else None
-        start = getattr(self.client, "_num_computed", 0)
+        start = getattr(self.client, "num_computed", 0)
         started = time.monotonic()
         result = self.original(req_id, num_tokens, block_hashes, non_block=non_block)
         self.waits.setdefault(req_id, []).append(time.monotonic() - started)

@@ -118,8 +118,8 @@ class Engine:
         """Returns the outputs of the requests that are not aborted, and what is left of all."""
         self.lookups.begin(ask=False)
         outputs = self.load.abort(prompts, seed)
-        kept = [len(getattr(self.client, name, ())) for name in ("_remembered", "_pending", "_futures")]
-        return {"outputs": outputs, "left": sum(kept)}
+        kept = self.client.remembered.hits, self.client.asking.sent, self.client._pending
+        return {"outputs": outputs, "left": sum(map(len, kept))}
 
     def use(self, mode):
         """Has lookups answered by another client: see modes.py."""

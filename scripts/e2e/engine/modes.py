@@ -29,7 +29,8 @@ class Modes:
         answers = {"recorded": self.recorded, "none": self.miss, "instant": self.from_table}
         self.hitline.lookup = answers.get(mode, self.original)
         if mode in ("whole", "local"):
-            self.hitline._settings = self.hitline._settings._replace(lookup=mode)
+            self.hitline.settings = self.hitline.settings._replace(lookup=mode)
+            self.hitline.pool.is_local = mode == "local"
 
     def own(self):
         """Returns vLLM's own client. The plug-in has taken its place in the module, so the module is read again."""

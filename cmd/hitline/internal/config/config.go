@@ -6,6 +6,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/lookup/tokens"
 )
 
 // Config is everything that hitline serve can be told. The yaml tags are the
@@ -41,6 +42,7 @@ type Limits struct {
 	MaxConnections   int      `yaml:"max_connections"`
 	MaxInFlight      int      `yaml:"max_in_flight"` // requests of one connection
 	MaxMemory        Size     `yaml:"max_memory"`    // bytes of unread replies and unfinished requests; 0: by the machine
+	MaxAccount       Size     `yaml:"max_account"`   // bytes of the account of a pool's tokens; 0: none is kept
 	WriteTimeout     Duration `yaml:"write_timeout"` // in which a client takes none of its replies
 	HandshakeTimeout Duration `yaml:"handshake_timeout"`
 	MessageTimeout   Duration `yaml:"message_timeout"` // a message begun and not finished
@@ -71,6 +73,7 @@ func Default() Config {
 			MaxHashes:        2_000_000,
 			MaxConnections:   4096,
 			MaxInFlight:      1024,
+			MaxAccount:       tokens.DefaultMaxBytes,
 			WriteTimeout:     Duration(30 * time.Second),
 			HandshakeTimeout: Duration(10 * time.Second),
 			MessageTimeout:   Duration(60 * time.Second),

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/conformance"
 )
 
 // write puts text into a file c.yaml and returns its path.
@@ -183,11 +185,11 @@ func TestFileErrors(t *testing.T) {
 		{"metrics port", "metrics: 127.0.0.1\n", `c.yaml:1:10: metrics: "127.0.0.1": missing port in address; write host:port, an IPv6 address in brackets`},
 		{"metrics taken", "metrics: 127.0.0.1:7557\n", `c.yaml:1:10: metrics: "127.0.0.1:7557" is the address of listen[0], too; give each its own`},
 
-		{"a release by its date", "pool: {vllm: 2026-06-20}\n", `c.yaml:1:14: pool.vllm: unknown vLLM release "2026-06-20", known are 0.24.0, 0.25.0, 0.25.1, 0.26.0, 0.27.0, 0.27.1, 0.28.0, 0.29.0, 0.30.0, 0.31.0, 0.32.0, 0.33.0; allow_unknown_vllm serves newer ones by the rules of 0.33.0`},
-		{"cross attention", "pool:\n  groups:\n    - kind: cross_attention\n      block_size: 16\n", `c.yaml:3:13: pool.groups[0].kind: coordinator: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool`},
+		{"a release by its date", "pool: {vllm: 2026-06-20}\n", `c.yaml:1:14: pool.vllm: unknown vLLM release "2026-06-20", known are ` + strings.Join(coordinator.Releases(), ", ") + `; write the one of which the engine's vLLM is a build, or upgrade hitline`},
+		{"cross attention", "pool:\n  groups:\n    - kind: cross_attention\n      block_size: 16\n", `c.yaml:3:13: pool.groups[0].kind: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool`},
 		{"hash block of 0", "pool: {hash_block_size: 0}\n", `c.yaml:1:25: pool.hash_block_size: is 0; give 1 or more, or leave it out for its default`},
 		{"ranks of 0", "pools: {a: {tp_size: 0}}\n", `c.yaml:1:22: pools.a.tp_size: is 0; give 1 or more, or leave it out for its default`},
-		{"unknown kind", "pool:\n  groups: [{kind: full}]\n", `c.yaml:2:19: pool.groups[0].kind: coordinator: unknown kind "full", want one of full_attention, mla_attention, sink_full_attention, rswa, hidden_state, sliding_window, sliding_window_mla, chunked_local_attention, mamba, circular_buffer, kpool_tail, hisparse_hot, hisparse_resident`},
+		{"unknown kind", "pool:\n  groups: [{kind: full}]\n", `c.yaml:2:19: pool.groups[0].kind: unknown kind "full", want one of full_attention, mla_attention, sink_full_attention, rswa, hidden_state, sliding_window, sliding_window_mla, chunked_local_attention, mamba, circular_buffer, kpool_tail, hisparse_hot, hisparse_resident`},
 		{"scheduler block", "pool:\n  scheduler_block_size: 24\n", `c.yaml:2:25: pool.scheduler_block_size: scheduler_block_size 24 is not a multiple of hash_block_size 16`},
 		{"group without window", "pool:\n  groups:\n    - {kind: full_attention, block_size: 16}\n    - {kind: sliding_window, block_size: 16}\n", `c.yaml:4:7: pool.groups[1]: sliding_window needs sliding_window`},
 	} {
@@ -282,7 +284,7 @@ func FuzzFile(f *testing.F) {
 // A release of vLLM reads back.
 func TestRelease(t *testing.T) {
 	load := func(text string) (*Config, error) { return Load(Source{File: write(t, text)}) }
-	for _, release := range []string{"0.24.0", "0.28.0", "0.33.0"} {
+	for _, release := range []string{"0.24.0", "0.28.0", coordinator.NewestRelease()} {
 		c, err := load("pool: {vllm: \"" + release + "\"}\n")
 		require.NoError(t, err)
 		require.Equal(t, release, c.Pool.VLLM)
@@ -292,16 +294,10 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, err, "%s", text)
 		require.Equal(t, c.Pool, again.Pool)
 	}
-	_, err := load("pool: {vllm: \"0.34.0\"}\n")
-	require.ErrorContains(t, err, `:1:14: pool.vllm: unknown vLLM release "0.34.0", known are 0.24.0, `)
-	require.ErrorContains(t, err, "allow_unknown_vllm serves newer ones by the rules of 0.33.0")
-	c, err := load("pool: {vllm: \"0.34.0\", allow_unknown_vllm: true}\n")
-	require.NoError(t, err)
-	require.True(t, c.Pool.IsUnknownRelease())
+	_, err := load("pool: {vllm: \"" + conformance.UnknownRelease + "\"}\n")
+	require.ErrorContains(t, err, `:1:14: pool.vllm: unknown vLLM release "`+conformance.UnknownRelease+`", known are 0.24.0, `)
 	_, err = load("pool: {vllm: \"\"}\n")
 	require.ErrorContains(t, err, ":1:14: pool.vllm: is empty")
 	_, err = Load(Source{Environ: []string{"HITLINE_POOL_VLLM="}})
 	require.ErrorContains(t, err, "HITLINE_POOL_VLLM: pool.vllm: is empty")
-	_, err = load("pool: {vllm: \"0.24.1\", allow_unknown_vllm: true}\n")
-	require.ErrorContains(t, err, "unknown vLLM release")
 }

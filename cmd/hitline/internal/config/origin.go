@@ -4,11 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/internal/printable"
 )
 
 // origin is where a value came from.
@@ -84,20 +83,7 @@ func (p *problem) Error() string {
 	if p.path != "" {
 		text = p.at.String() + ": " + p.path + ": " + p.text
 	}
-	return printable(text)
-}
-
-// printable returns a text with control characters written as in Go.
-func printable(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		if unicode.IsControl(r) {
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
+	return printable.Text(text)
 }
 
 // Unwrap returns the error of the package that refused the value.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -90,8 +91,7 @@ var reference = []section{
 		{"expires", anything, "never", "such as `2027-01-01T00:00:00Z`"},
 	}},
 	{"pool", "Sizes are in tokens. A field that the release in `vllm` lacks is refused.", []setting{
-		{"vllm", anything, "none", "the engine's release, such as `\"0.33.0\"`. Without it: the rules of 0.24.0, and replies of four bytes"},
-		{"allow_unknown_vllm", anything, "`false`", "serve newer releases, and builds such as `0.33.0.post1`, by the newest known rules"},
+		{"vllm", anything, "none", "the engine's release, such as `\"" + coordinator.NewestRelease() + "\"`. Without it: the rules of 0.24.0, and replies of four bytes"},
 		{"model_name", anything, "`\"\"`", "the model as vLLM was given it; a store's keys begin with its last path component"},
 		{"cache_prefix", anything, "`\"\"`", "`cache_prefix` of the connector: keys begin with it and `@`"},
 		{"layout", anything, "vLLM's", "whose keys the store has: `lmdeploy` for LMDeploy's"},
@@ -218,6 +218,7 @@ var reference = []section{
 		{"max_connections", from(1), "", "open connections; lowered to what open files allow"},
 		{"max_in_flight", from(1), "", "unanswered requests of one connection; further ones are refused as `busy`"},
 		{"max_memory", orFrom(Size(MinMemory)), "", "bytes that all clients make the server hold; 0: by the machine"},
+		{"max_account", orFrom(Size(64 << 10)), "", "bytes for the account of where a pool's tokens went; 0: none is kept"},
 		{"write_timeout", from(minTimeout), "", "in which a client reads none of its replies"},
 		{"handshake_timeout", from(minTimeout), "", "from the first to the last byte of a handshake"},
 		{"message_timeout", from(minTimeout), "", "from the first to the last byte of a request"},

@@ -59,7 +59,7 @@ func (c *Config) setRouterPool(m *RouterModel, path string) error {
 	}
 	pool := c.poolRules(m).Pool()
 	m.BlockSize = cmp.Or(m.BlockSize, pool.HashBlockSize)
-	if m.Release == "" && !pool.IsUnknownRelease() {
+	if m.Release == "" {
 		m.Release = pool.VLLM
 	}
 	return nil

@@ -88,8 +88,6 @@ func TestRouterDefaults(t *testing.T) {
 	assert.True(t, c.Router.IsServed())
 	c = load(t, "router: {max_bytes: 2GiB}\n")
 	assert.False(t, c.Router.IsServed(), "it says nothing that needs a fleet")
-	c = load(t, "pool: {vllm: 0.40.0, allow_unknown_vllm: true}\nrouter: {models: [m]}\n")
-	assert.Empty(t, c.Router.Models[0].Release, "the newest")
 }
 
 func TestRouterErrors(t *testing.T) {

@@ -42,7 +42,7 @@ func (e *examination) examineHit(ctx context.Context, prompt Prompt) {
 	r := e.report
 	tokens := e.alignTokens(prompt.Tokens)
 	store := &boundedStore{ctx: ctx, store: e.store}
-	hit, ends, err := e.rules.LookupExplain(tokens, prompt.Hashes, store)
+	hit, ends, _, err := e.rules.LookupExplain(tokens, prompt.Hashes, store)
 	if err != nil {
 		r.addProblem("the prompt could not be looked up: %v", err)
 		return

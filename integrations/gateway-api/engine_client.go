@@ -3,7 +3,6 @@ package gatewayapi
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,17 +19,17 @@ const (
 	maxConns = 64       // requests beyond wait, within their deadline
 )
 
-// client posts JSON to one URL, over connections that stay open. Safe for concurrent use.
-type client struct {
+// engineClient posts JSON to one URL of an engine, over connections that stay open. Safe for concurrent use.
+type engineClient struct {
 	url       string
 	tokenFile string // with a bearer token, read for each request; empty: there is none
 	timeout   time.Duration
 	http      http.Client
 }
 
-// newClient returns a client of an http or https URL. timeout bounds each request, connecting included. The error does
+// newEngineClient returns a client of an http or https URL. timeout bounds each request, connecting included. The error does
 // not repeat the URL, which may have a password.
-func newClient(address, tokenFile string, timeout time.Duration) (*client, error) {
+func newEngineClient(address, tokenFile string, timeout time.Duration) (*engineClient, error) {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" {
 		return nil, errors.New("url must be as http://HOST:PORT, without user and query")
@@ -40,11 +39,11 @@ func newClient(address, tokenFile string, timeout time.Duration) (*client, error
 		MaxIdleConnsPerHost: maxConns, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: time.Second,
 	}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &client{address, tokenFile, timeout, http.Client{Transport: transport, CheckRedirect: stay}}, nil
+	return &engineClient{address, tokenFile, timeout, http.Client{Transport: transport, CheckRedirect: stay}}, nil
 }
 
 // post sends a body, and returns that of the answer. Another status than 200 is an error.
-func (c *client) post(ctx context.Context, body []byte) ([]byte, error) {
+func (c *engineClient) post(ctx context.Context, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
@@ -74,18 +73,7 @@ func (c *client) post(ctx context.Context, body []byte) ([]byte, error) {
 	case len(reply) > maxReply:
 		return nil, fmt.Errorf("%s: an answer of more than %d MiB", c.url, maxReply>>20)
 	case response.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s: %s: %s", c.url, response.Status, refusal(reply))
+		return nil, fmt.Errorf("%s: %s: %.200q", c.url, response.Status, reply)
 	}
 	return reply, nil
-}
-
-// refusal returns what an error of hitline says, or the beginning of another.
-func refusal(reply []byte) string {
-	var document struct {
-		Error struct{ Code, Message string }
-	}
-	if json.Unmarshal(reply, &document) == nil && document.Error.Code != "" {
-		return document.Error.Message + " (" + document.Error.Code + ")"
-	}
-	return fmt.Sprintf("%.200q", reply)
 }

@@ -1,0 +1,17 @@
+"""The known releases of vLLM, oldest first, each with the digest of its files: see vllm_builds.py. `python3 -B
+scripts/reference --digests` writes this file."""
+
+DIGESTS = {
+    "0.24.0": "9f0313d14f15477786ca0be4cc1c6832990d6ba517d23d5cb37197a6afbe92ba",
+    "0.25.0": "849a941e6a40e2b1c735747a6d51cf1b7ff36d16f0531390f21020bba1a9a412",
+    "0.25.1": "849a941e6a40e2b1c735747a6d51cf1b7ff36d16f0531390f21020bba1a9a412",
+    "0.26.0": "2edb2fe1a706e6d5b532ebdaf3e1ca3c0286ed244ab1c9f9037ae61eacd368f9",
+    "0.27.0": "cb449436ef3a8df11af5fde8c2eb2547c1d4f242960bb86041b55704b2e6f6b1",
+    "0.27.1": "cb449436ef3a8df11af5fde8c2eb2547c1d4f242960bb86041b55704b2e6f6b1",
+    "0.28.0": "a9b7bb340338b3e05717ec99d1760006193e9c8c7f14e2526eb883b007f1b274",
+    "0.29.0": "eb75ea1f6a808a8fb321a42da58e21e54dd14e3289295593438c90ff5663c07e",
+    "0.30.0": "4fa2c0b561b413f0b803fa7f596edb7007cf86d6ac26a321438c37efebafc223",
+    "0.31.0": "bcb3ac9e9c1c86ef6ebfb626cfc039c669d094cd90e6badd9d583c1586d7a3db",
+    "0.32.0": "e845aef00125405d495606f8bb3ad1ee30c218a3069b9db3fb5824b4170782ca",
+    "0.33.0": "21a2b8c382445a3940f2943822e0770d8720c70179b5c3d2f4a5b282ab440d11",
+}

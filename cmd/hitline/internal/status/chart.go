@@ -1,0 +1,128 @@
+package status
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"strings"
+
+	"github.com/hitline/hitline/lookup/api"
+)
+
+// bar returns a rate's places as one bar. Its colours are classes of the page.
+func bar(r Rate) template.HTML {
+	total := int64(0)
+	for _, n := range r.Tokens {
+		total += n
+	}
+	var b strings.Builder
+	b.WriteString(`<svg viewBox="0 0 1000 20" preserveAspectRatio="none" role="img">`)
+	x := 0.
+	for _, place := range barOrder {
+		n := r.Tokens[place.String()]
+		if n <= 0 {
+			continue
+		}
+		width := 1000 * float64(n) / float64(total)
+		fmt.Fprintf(&b, `<rect class="%s" x="%.2f" y="0" width="%.2f" height="20"><title>%s: %.1f %% of all tokens, %s</title></rect>`,
+			place, x, width, place, 100*float64(n)/float64(total), whereTexts[place])
+		x += width
+	}
+	b.WriteString("</svg>")
+	return template.HTML(b.String()) //nolint:gosec // numbers and our own words
+}
+
+// Sizes of a curve.
+const (
+	curveWidth, curveHeight = 640, 220
+	curveLeft, curveRight   = 48, 16
+	curveTop, curveBottom   = 12, 40
+)
+
+// curve returns the hit shares that LRU pools of other sizes would have, with the measured one, and today's size if it is known.
+func curve(p Pool) template.HTML {
+	t := p.Stat.PoolTokens
+	low, high := math.Log2(float64(t.Curve[0].Blocks)), math.Log2(float64(t.Curve[len(t.Curve)-1].Blocks))
+	at := func(blocks, share float64) (x, y float64) {
+		x = curveLeft + (curveWidth-curveLeft-curveRight)*(math.Log2(max(blocks, 1))-low)/max(high-low, 1)
+		return min(max(x, curveLeft), curveWidth-curveRight), curveTop + (curveHeight-curveTop-curveBottom)*(1-share)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg class="chart" viewBox="0 0 %d %d" role="img"><title>hit share by size of the pool</title>`, curveWidth, curveHeight)
+	for _, share := range []float64{0, .5, 1} {
+		_, y := at(1, share)
+		fmt.Fprintf(&b, `<line class="axis" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text x="%d" y="%.1f" text-anchor="end">%.0f %%</text>`,
+			curveLeft, curveWidth-curveRight, y, y, curveLeft-6, y+4, 100*share)
+	}
+	var points []string
+	for i, of := range t.Curve {
+		x, y := at(float64(of.Blocks), of.HitShare)
+		points = append(points, fmt.Sprintf("%.1f,%.1f", x, y))
+		if i%max(1, len(t.Curve)/6) == 0 {
+			fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, x, curveHeight-curveBottom+18, formatBlocks(of.Blocks))
+		}
+	}
+	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">blocks</text><polyline class="curve" points="%s"/>`,
+		curveWidth-curveRight, curveHeight-4, strings.Join(points, " "))
+	if share, ok := api.HitShare(p.Rates["24h"].Tokens); ok {
+		_, y := at(1, share)
+		fmt.Fprintf(&b, `<line class="measured" x1="%d" x2="%d" y1="%.1f" y2="%.1f"><title>measured: %.1f %%</title></line>`,
+			curveLeft, curveWidth-curveRight, y, y, 100*share)
+		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end">measured %.1f %%</text>`, curveWidth-curveRight, y-5, 100*share)
+	}
+	if size := p.size(); size > 0 {
+		x, _ := at(float64(size), 0)
+		fmt.Fprintf(&b, `<line class="today" x1="%.1f" x2="%.1f" y1="%d" y2="%d"><title>today: %s blocks</title></line>`,
+			x, x, curveTop, curveHeight-curveBottom, formatCount(size))
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d">today</text>`, x+5, curveTop+12)
+	}
+	b.WriteString("</svg>")
+	return template.HTML(b.String()) //nolint:gosec // numbers and our own words
+}
+
+// size returns how many blocks the pool has room for, 0 if that is not known.
+func (p *Pool) size() int64 {
+	s := &p.Stat
+	isFull := s.MaxEntries > 0 && s.Entries >= s.MaxEntries/100*95 || s.MaxBytes > 0 && s.Bytes >= s.MaxBytes/100*95
+	if s.Evicted > 0 && isFull { // a memory index
+		return s.Entries
+	}
+	return 0
+}
+
+// Advice says what other sizes of the pool would give.
+func (p *Pool) Advice() string {
+	t := p.Stat.PoolTokens
+	all := t.Curve[len(t.Curve)-1]
+	text := fmt.Sprintf("An LRU pool of %s blocks or more would give all that was ever asked for before: %.1f %%.", formatBlocks(all.Blocks), 100*all.HitShare)
+	if size := p.size(); size > 0 {
+		now, twice := shareAt(t.Curve, size), shareAt(t.Curve, 2*size)
+		text = fmt.Sprintf("Twice the pool: %+.1f points. ", 100*(twice-now)) + text
+	}
+	return text
+}
+
+// shareAt returns the hit share of a curve at a size, between its points.
+func shareAt(c []api.SizedPool, blocks int64) float64 {
+	for i := 1; i < len(c); i++ {
+		if blocks <= c[i].Blocks {
+			step := float64(c[i].Blocks) / float64(c[i-1].Blocks)
+			part := math.Log2(max(float64(blocks)/float64(c[i-1].Blocks), 1)) / math.Log2(step)
+			return c[i-1].HitShare + part*(c[i].HitShare-c[i-1].HitShare)
+		}
+	}
+	return c[len(c)-1].HitShare
+}
+
+// formatBlocks returns a power of two blocks in words.
+func formatBlocks(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%dG", n>>30)
+	case n >= 1<<20:
+		return fmt.Sprintf("%dM", n>>20)
+	case n >= 1<<10:
+		return fmt.Sprintf("%dk", n>>10)
+	}
+	return fmt.Sprint(n)
+}

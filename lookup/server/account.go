@@ -1,0 +1,287 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/tokens"
+	"github.com/hitline/hitline/netproto"
+)
+
+// What becomes of each lookup is recorded for the account of its pool: see package tokens. An event loop reads all hashes of a
+// lookup for it, also those that cannot change the answer: the last one tells requests apart. The ask stays with the loop
+// until the reply is written, also while a worker has the job.
+
+// accounting is the account of the server's pools, and the goroutine that keeps it.
+type accounting struct {
+	*tokens.Accounts
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+}
+
+// newAccounting returns accounts of at most maxBytes a pool, and a part of the memory account for all.
+func newAccounting(maxBytes int, memory *lookup.MemoryAccount, backend *lookup.SharedBackend) *accounting {
+	cfg := tokens.Config{MaxBytes: maxBytes, Reserve: memory.TryReserve, Free: memory.Free, Now: monotime.Now}
+	if _, most, _ := memory.Usage(); most > 0 {
+		cfg.MaxTotalBytes = int(min(most/2, tokens.DefaultMaxTotalBytes))
+	}
+	if backend != nil {
+		cfg.Epoch = backend.Generation
+	}
+	return &accounting{Accounts: tokens.NewAccounts(cfg), cancel: func() {}}
+}
+
+func (a *accounting) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	a.cancel = cancel
+	a.ended.Go(func() { a.Run(ctx) })
+}
+
+// stop counts what is open. Nothing must be recorded after it.
+func (a *accounting) stop() {
+	a.cancel()
+	a.ended.Wait()
+}
+
+// openAccount returns the account of a pool, nil if there are none.
+func (a *accounting) openAccount(service *lookup.Service) *tokens.Account {
+	coord, config := service.Coordinator(), service.Pool()
+	scratch := sync.Pool{New: func() any { return new(coordinator.Scratch) }}
+	pool := tokens.Pool{
+		FullStride: 1,
+		HashBlock:  int64(config.HashBlockSize), SchedulerBlock: int64(config.SchedulerBlockSize),
+		Stores: service.Backend() == nil, Keys: coord.KeysBefore,
+		Reachable: func(p tokens.Prompt, blocks int) int64 {
+			s := scratch.Get().(*coordinator.Scratch)
+			defer scratch.Put(s)
+			before := int(p.Start / int64(config.HashBlockSize))
+			return coord.PrefixHit(p.NumTokens, before+p.NumHashes, blocks, s)
+		},
+	}
+	for g, places := range service.Places() {
+		bits := uint64(0)
+		for _, place := range places {
+			bits |= tokens.RankBit(place)
+		}
+		pool.Ranks = append(pool.Ranks, bits)
+		pool.Strides = append(pool.Strides, coord.KeyStride(g))
+		if coord.Group(g).Kind.IsFull() {
+			pool.FullRanks |= bits
+			pool.FullStride = max(pool.FullStride, coord.KeyStride(g))
+		}
+	}
+	return a.Open(pool)
+}
+
+// beginAsk begins to record the lookup that has begun. Of other requests, and of those that are refused for what they say,
+// nothing is recorded.
+func (s *session) beginAsk(q *netproto.Request) {
+	err := s.inline.err
+	if j := s.jobs.current; j != nil {
+		err = j.err
+	}
+	if op := &operations[q.Tag]; s.pool == nil || !op.lookup || op.inline != overMemory || err != nil && !errors.Is(err, errBusy) {
+		return
+	}
+	if err != nil && s.checkHashes(q) != nil { // busy comes before what the request says
+		return
+	}
+	if s.asker == "" {
+		s.asker = peerHost(s.peer)
+	}
+	s.ask = s.pool.account.NewAsk(s.asker, tokens.Prompt{
+		NumTokens: int64(min(q.NumTokens, maxTokens)), Start: int64(q.Start), NumHashes: q.NumHashes,
+	})
+}
+
+// maxTokens is more than a prompt has.
+const maxTokens = 1 << 40
+
+// peerHost returns the host of a peer's address.
+func peerHost(peer net.Addr) string {
+	switch a := peer.(type) {
+	case *net.TCPAddr:
+		return a.IP.String()
+	case *net.UnixAddr:
+		return "unix"
+	}
+	return "unknown"
+}
+
+// dropAsk forgets the lookup that is being received.
+func (s *session) dropAsk() {
+	s.ask.Drop()
+	s.ask = nil
+}
+
+// takeAsk returns the ask of the request that has ended, nil if there is none.
+func (s *session) takeAsk() *tokens.Ask {
+	a := s.ask
+	s.ask = nil
+	return a
+}
+
+// setAsk gives a job the ask of its request.
+func (s *session) setAsk(j *job) {
+	if j.ask = s.takeAsk(); j.ask != nil {
+		j.askIndex = len(s.jobs.asking)
+		s.jobs.asking = append(s.jobs.asking, j)
+	}
+}
+
+// answerJobAsk records a job whose reply is being written.
+func (s *session) answerJobAsk(j *job) {
+	if j.ask == nil {
+		return
+	}
+	asking, last := s.jobs.asking, len(s.jobs.asking)-1
+	asking[j.askIndex] = asking[last]
+	asking[j.askIndex].askIndex, asking[last] = j.askIndex, nil
+	s.jobs.asking = asking[:last]
+	s.answerAsk(j.ask, j.answer, j.err)
+	j.ask = nil
+}
+
+// answerAsk sets what a lookup has found, whose reply is being written.
+func (s *session) answerAsk(a *tokens.Ask, answer lookup.Answer, err error) {
+	if a == nil {
+		return
+	}
+	if e := answer.Ending; err == nil && !e.Failed && s.halfClosed == nil {
+		a.Fill(answer.Hit.Tokens, e)
+	}
+	s.loop.asks = append(s.loop.asks, a)
+}
+
+// recordAsks records the lookups whose replies were written, or could not be.
+func (s *session) recordAsks(written bool) {
+	l := s.loop
+	for i, a := range l.asks {
+		a.Answered = a.Answered && written
+		l.recorder.Record(a, s.lastActive.Load())
+		l.asks[i] = nil
+	}
+	l.asks = l.asks[:0]
+}
+
+// recordNow records a change, or a lookup that gets no answer. nil is allowed.
+func (s *session) recordNow(a *tokens.Ask) {
+	if a != nil {
+		s.loop.recorder.Record(a, monotime.Now())
+	}
+}
+
+// beginChange begins to record keys that are stored or evicted inline.
+func (s *session) beginChange(q *netproto.Request) {
+	s.ask = s.pool.account.NewChange(s.inline.change.Place(), q.NumHashes, q.Tag == netproto.TagEvict)
+}
+
+// endInlineAsk records what was answered inline.
+func (s *session) endInlineAsk(tag netproto.Tag, answer lookup.Answer, err error) {
+	switch a := s.takeAsk(); {
+	case operations[tag].lookup:
+		s.answerAsk(a, answer, err)
+	case a != nil && (err == nil || s.inline.change.Changed() > 0):
+		s.loop.asks = append(s.loop.asks, a) // in order with lookups
+	default:
+		a.Drop()
+	}
+}
+
+// recordReset records that a worker has reset the pool.
+func (j *job) recordReset(err error) {
+	if err != nil && !errors.Is(err, api.ErrPartlyDone) {
+		return
+	}
+	j.session.recordNow(j.pool.account.NewEmptied(true))
+	if s := j.session.server; s.backend != nil { // which may have removed what others have there, too
+		for _, p := range s.pools.list() {
+			if p != j.pool {
+				j.session.recordNow(p.account.NewEmptied(false))
+			}
+		}
+	}
+}
+
+// recordKeys records the keys of a job that were stored or evicted.
+func (j *job) recordKeys(at coordinator.GroupRank, removed bool) {
+	if place, err := j.service.Place(at); err == nil {
+		j.recordPlace(place, j.hashes(), removed)
+	}
+}
+
+// recordPlace records keys that a worker has stored or evicted at a place. What is stored over a store is not recorded: engines
+// store there themselves.
+func (j *job) recordPlace(place int, keys coordinator.Hashes, removed bool) {
+	if j.service.Backend() != nil && !removed {
+		return
+	}
+	a := j.pool.account.NewChange(place, keys.Len(), removed)
+	if a == nil {
+		return
+	}
+	addAll(a, keys)
+	j.session.loop.recorder.Record(a, monotime.Now())
+}
+
+// addAll adds hashes to an ask.
+func addAll(a *tokens.Ask, hashes coordinator.Hashes) {
+	for i := range hashes.Len() {
+		a.AddHashes(hashes.At(i), hashes.HashLen())
+	}
+}
+
+// isKnown reports whether a peer with a credential, nil for none, is told of single prompts, and of others: it is of this machine,
+// or has one. Workers call it.
+func (s *session) isKnown(c *access.Credential) bool {
+	switch peer := s.peer.(type) {
+	case *net.TCPAddr:
+		return c != nil || peer.IP.IsLoopback()
+	case *net.UnixAddr:
+		return true
+	}
+	return c != nil
+}
+
+// missing stands for the place of lost tokens where it is not told.
+const missing = "missing"
+
+// explainTokens returns where the tokens of an explained prompt would be counted now. Peers that the server does not know are
+// told neither the place of lost tokens nor exact times.
+func (j *job) explainTokens(e *api.Explanation) *api.LostTokens {
+	hashes := j.hashes()
+	a := j.pool.account.NewAsk("", tokens.Prompt{NumTokens: j.numTokens, Start: j.start, NumHashes: j.q.NumHashes})
+	if a == nil {
+		return nil
+	}
+	defer a.Drop()
+	addAll(a, hashes)
+	a.Fill(e.HitTokens, e.Ending)
+	told := j.session.server.accounts.Explain(a)
+	if !j.session.isKnown(j.credential) {
+		lost := int64(0)
+		for p := range tokens.NumPlaces {
+			if p.IsLost() {
+				lost += told.Tokens[p.String()]
+				delete(told.Tokens, p.String())
+			}
+		}
+		if told.Place != "" {
+			told.Tokens[missing], told.Place = lost, missing
+		}
+		const exact = 10 * time.Minute
+		told.AskedAt, told.WholeAt = told.AskedAt.Truncate(exact), told.WholeAt.Truncate(exact)
+	}
+	return &told
+}
+
+// tokensOf returns where the tokens of a pool went, nil if that is not known.
+func (s *Server) tokensOf(p *pool) *api.PoolTokens { return s.accounts.Status(p.account) }

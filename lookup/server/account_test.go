@@ -1,0 +1,268 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"math/rand/v2"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/lookuptest"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
+)
+
+// tokensAfter returns where the tokens went of all that a server was asked for, once it has stopped. Places of 0 are left out.
+func tokensAfter(t *testing.T, server *Server) map[string]int64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), lookuptest.Patience)
+	defer cancel()
+	require.NoError(t, server.Shutdown(ctx))
+	return tokensNow(server)
+}
+
+func tokensNow(server *Server) map[string]int64 {
+	got := map[string]int64{}
+	for place, n := range server.Stat().Tokens {
+		if n != 0 {
+			got[place] = n
+		}
+	}
+	return got
+}
+
+// lookupFrom returns a lookup of a prompt's hashes from a block on.
+func lookupFrom(tokens, block int, hashes []byte) []byte {
+	hashes = hashes[32*block:]
+	return append(netproto.AppendLookupFrom(nil, nil, netproto.TagLookupFrom, uint32(tokens), uint32(16*block), 32, len(hashes)), hashes...)
+}
+
+// The tokens of all requests have a place, whatever is asked in whatever way: those that engines hold, those of the pool, and
+// the sum are what the client counts.
+func TestTokensAreAccountedFor(t *testing.T) {
+	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
+		server := startWith(t, store, Settings{})
+		random := rand.New(rand.NewPCG(21, 22))
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		type request struct {
+			tokens int
+			name   int
+		}
+		type last struct{ start, total, hit int64 }
+		asked := map[request]last{}
+		hashless := int64(0)
+		for range 3_000 {
+			name := random.IntN(200)
+			hashes := lookuptest.Chain(string(rune('A'+name)), 1+name%90, 32)
+			n := len(hashes) / 32
+			tokens := 16 * (n + random.IntN(3))
+			block := random.IntN(n + 1)
+			switch random.IntN(8) {
+			case 0:
+				p.Send(t, storeOf("", netproto.TagStore, hashes[:32*max(block, 1)]))
+				p.Expect(t, "01")
+				continue
+			case 1: // no load follows it, so it counts nowhere
+				p.Send(t, rawExplain(hashes, 32))
+				p.Next(t)
+				continue
+			case 2: // it is malformed
+				p.Send(t, plainOf("", netproto.TagLookup, []byte{1}))
+				p.Next(t)
+				continue
+			case 3:
+				p.Send(t, netproto.AppendLookup(nil, nil, uint32(tokens), 32, 0))
+				p.Expect(t, hitText(0))
+				hashless += int64(min(tokens, 16))
+				continue
+			case 4:
+				block = 0
+			}
+			p.Send(t, lookupFrom(tokens, block, hashes))
+			frame := p.Next(t)[0]
+			require.Len(t, frame, 4)
+			hit := int64(frame[0])<<24 | int64(frame[1])<<16 | int64(frame[2])<<8 | int64(frame[3])
+			if total := int64(min(tokens, 16*n+16)); block == n { // no hash tells its request from others
+				hashless += total
+			} else {
+				asked[request{tokens, name}] = last{int64(16 * block), total, max(hit, int64(16*block))}
+			}
+		}
+		got := tokensAfter(t, server)
+		total, sum, fromPool := hashless, int64(0), int64(0)
+		for _, of := range asked {
+			total += of.total
+			fromPool += of.hit - of.start
+		}
+		for _, n := range got {
+			require.Positive(t, n)
+			sum += n
+		}
+		require.Equal(t, total, sum, "%v", got)
+		require.Equal(t, fromPool, got["pool"])
+		require.Positive(t, got["engine"])
+		require.Positive(t, got["new"])
+	})
+}
+
+// A lookup whose peer does not wait for its reply has no answer, nor has one that is refused for want of room, or that the store
+// answers too late.
+func TestNoAnswer(t *testing.T) {
+	keys, others := lookuptest.Chain("a", 8, 32), lookuptest.Chain("b", 4, 32)
+	for name, end := range map[string]func(p *lookuptest.Peer) error{
+		"closed": func(p *lookuptest.Peer) error { return p.Close() },
+		"reset": func(p *lookuptest.Peer) error {
+			_ = p.Conn.(*net.TCPConn).SetLinger(0)
+			return p.Close()
+		},
+		"FIN": func(p *lookuptest.Peer) error { return p.Conn.(*net.TCPConn).CloseWrite() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
+			store.Holding(g, "exists", "")
+			server := startRemote(t, store, patient, Limits{})
+			p := lookuptest.DialPeer(t, server.Addrs()[0])
+			p.Send(t, lookupOf("", keys), lookupOf("", others))
+			lookuptest.Eventually(t, "both wait for the store", func() bool { return server.Stat().InFlight == 2 })
+			require.NoError(t, end(p))
+			lookuptest.Eventually(t, "it is seen", func() bool { return server.numHalfClosed() == 1 || server.Stat().Connections == 0 })
+			close(g.Open)
+			require.Equal(t, map[string]int64{"no_answer": 12 * 16}, tokensAfter(t, server))
+		})
+	}
+	t.Run("late", func(t *testing.T) {
+		store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
+		store.Holding(g, "exists", "")
+		defer close(g.Open)
+		server := startRemote(t, store, lookup.RemoteConfig{Timeout: 50 * time.Millisecond}, Limits{})
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		p.Send(t, lookupOf("", keys))
+		p.Expect(t, hitText(0))
+		require.Equal(t, map[string]int64{"no_answer": 128}, tokensAfter(t, server))
+	})
+	t.Run("busy", func(t *testing.T) {
+		store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
+		store.Holding(g, "exists", "")
+		server := startRemote(t, store, patient, Limits{MaxInFlight: 1})
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		p.Send(t, lookupOf("a", keys))
+		lookuptest.Eventually(t, "it waits for the store", func() bool { return server.Stat().InFlight == 1 })
+		p.Send(t, lookupOf("b", others))
+		p.Expect(t, "b 00")
+		p.Send(t, netproto.AppendLookupFrom(nil, idEnvelope("c"), netproto.TagLookupFrom, 16, 1<<20, 32, 0)) // it counts nowhere
+		p.Expect(t, "c 00")
+		close(g.Open)
+		p.Expect(t, "a "+hitText(8))
+		require.Equal(t, map[string]int64{"pool": 128, "no_answer": 64}, tokensAfter(t, server))
+	})
+}
+
+// What a reset or an evict by request has taken is told apart from what the index has evicted, and from what another request has
+// missed since.
+func TestEmptied(t *testing.T) {
+	keys := lookuptest.Chain("a", 8, 32)
+	for name, empty := range map[string][]byte{"reset": plainOf("", netproto.TagReset), "evict": storeOf("", netproto.TagEvict, keys)} {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
+				server := startWith(t, store, Settings{})
+				p := lookuptest.DialPeer(t, server.Addrs()[0])
+				p.Send(t, storeOf("", netproto.TagStore, keys), lookupOf("", keys), empty)
+				p.Expect(t, "01", hitText(8), "01")
+				lookuptest.Eventually(t, "the first request is closed", func() bool { return tokensNow(server)["pool"] == 128 })
+				p.Send(t, lookupOf("", keys))
+				p.Expect(t, hitText(0))
+				require.Equal(t, map[string]int64{"pool": 128, "emptied": 128}, tokensAfter(t, server))
+			})
+		})
+	}
+}
+
+// Places and times of a single prompt are told to peers that the server knows.
+func TestAccountOfStrangers(t *testing.T) {
+	server := unstarted(t)
+	keys := lookuptest.Chain("a", 8, 32)
+	service := server.pools.own.service
+	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+	for _, of := range []struct {
+		peer net.Addr
+		want map[string]int64
+	}{
+		{&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, map[string]int64{"emptied": 128}},
+		{&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, map[string]int64{"missing": 128}},
+	} {
+		d := drive(t, server)
+		d.session.peer = of.peer
+		require.NoError(t, turn(d.session, bytes.Join([][]byte{rawLookup(keys, 32), plainOf("", netproto.TagReset), rawExplain(keys, 32)}, nil)))
+		for d.got.count(t) < 3 {
+			d.next(t)
+		}
+		var e api.Explanation
+		_, text, _ := bytes.Cut(d.got.Bytes(), []byte(`{"start_tokens"`))
+		require.NoError(t, json.Unmarshal(append([]byte(`{"start_tokens"`), text...), &e))
+		require.NotNil(t, e.Account)
+		require.Equal(t, of.want, e.Account.Tokens)
+		require.Equal(t, of.peer.String() != "10.0.0.1:0", e.Account.Place == "emptied")
+	}
+}
+
+// A block that one group alone has lost is evicted, if the group was whole before, although others hold it all.
+func TestEvictedFromAWindow(t *testing.T) {
+	hashes := lookuptest.Chain("a", 100, 32)
+	pool := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, Groups: []coordinator.Group{
+		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 65},
+	}}
+	store := &lookuptest.KeyStore{}
+	server := startServer(t, lookup.ServiceConfig{Pool: pool, Backend: store, Remote: patient}, Limits{})
+	coord := server.pools.own.service.Coordinator()
+	keyOf := func(group, block int) string {
+		return coord.KeyPrefix(group, coord.Ranks(group)[0]) + hex.EncodeToString(hashes[32*block:32*block+32])
+	}
+	for block := range 100 {
+		require.NoError(t, store.Store(t.Context(), []string{keyOf(0, block), keyOf(1, block)}))
+	}
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	ask := func() []byte { // a token more than the blocks, so that all may be hit
+		return append(netproto.AppendLookup(nil, nil, 1601, 32, len(hashes)), hashes...)
+	}
+	p.Send(t, ask())
+	require.Equal(t, []byte{0, 0, 6, 64}, p.Next(t)[0][:4], "1600 tokens")
+	lookuptest.Eventually(t, "the first request is closed", func() bool { return tokensNow(server)["pool"] == 1600 })
+	require.NoError(t, store.Evict(t.Context(), []string{keyOf(1, 97)}))
+	p.Send(t, ask())
+	require.Equal(t, []byte{0, 0, 6, 16}, p.Next(t)[0][:4], "1552 tokens")
+	require.Equal(t, map[string]int64{"pool": 1600 + 1552, "evicted": 48, "rules": 2}, tokensAfter(t, server))
+}
+
+// Processes of one host are told apart if they say who they are, also after they have connected anew.
+func TestAskersOfOneHost(t *testing.T) {
+	server := startWith(t, nil, Settings{})
+	for _, process := range []string{"one", "two", "one"} {
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		p.Ask(t, []byte("pool"), []byte(`{"name":"","client":{"process":"`+process+`"}}`))
+		p.Send(t, rawLookup(lookuptest.Chain("a", 8, 32), 32))
+		p.Expect(t, hitText(0))
+	}
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, rawLookup(lookuptest.Chain("a", 8, 32), 32))
+	p.Expect(t, hitText(0))
+	require.Equal(t, int64(3*128), sum(tokensAfter(t, server)), "the process that came again has asked once")
+	var names []string
+	for _, a := range server.Stat().Askers {
+		names = append(names, a.Name)
+	}
+	require.ElementsMatch(t, []string{"one", "two", "127.0.0.1"}, names)
+}
+
+func sum(counts map[string]int64) (n int64) {
+	for _, of := range counts {
+		n += of
+	}
+	return n
+}

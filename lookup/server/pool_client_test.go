@@ -1,0 +1,79 @@
+package server
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
+)
+
+func TestParseClient(t *testing.T) {
+	long := strings.Repeat("x", maxClientText)
+	for object, want := range map[string]clientInfo{
+		``:     {},
+		`null`: {},
+		`[1]`:  {},
+		`"me"`: {},
+		`{}`:   {},
+		`{"process":"0a","instance_id":"e-1","role":"kv_both","rank":3,"vllm":"0.33.0","hitline":"0.1.0"}`: {"0a", "e-1", "kv_both", "3"},
+		`{"process":1,"instance_id":null,"role":["kv_both"],"rank":"3"}`:                                   {},
+		`{"process":"0a","rank":null}`:                             {process: "0a"},
+		`{"process":"0a","rank":-1}`:                               {process: "0a"},
+		`{"process":"0a","rank":0}`:                                {process: "0a", rank: "0"},
+		`{"process":"` + long + `","instance_id":"` + long + `x"}`: {process: long},
+	} {
+		assert.Equal(t, want, parseClient(json.RawMessage(object)), object)
+	}
+}
+
+// What a client says of itself changes nothing of its pool, whatever else it says.
+func TestClientOfAPool(t *testing.T) {
+	own, err := memoryService(engine())
+	require.NoError(t, err)
+	described, err := json.Marshal(engine())
+	require.NoError(t, err)
+	for _, pool := range []string{string(described), `{"name":""}`} {
+		server := startPools(t, own, Config{AcceptPool: memoryService})
+		var want api.Pool
+		for i, client := range []string{
+			``, `"client":{},`, `"client":null,`, `"client":"of another version",`,
+			`"client":{"process":"0b","a":null,"b":true,"c":1e99,"d":"","e":[[]],"f":{"g":{}}},`,
+		} {
+			p := lookuptest.DialPeer(t, server.Addrs()[0])
+			frames := describe(t, p, []byte("{"+client+pool[1:]))
+			require.Equal(t, []byte{netproto.StatusDone}, frames[0], "%s %s: %q", pool, client, frames)
+			var got api.Pool
+			require.NoError(t, json.Unmarshal(frames[1], &got))
+			if i == 0 {
+				want = got
+			}
+			require.Equal(t, want, got, client)
+			p.Close()
+		}
+		require.Len(t, server.pools.byName, 1)
+	}
+	server := startPools(t, own, Config{})
+	frames := describe(t, lookuptest.DialPeer(t, server.Addrs()[0]), []byte(fmt.Sprintf(`{"process":"0a",%s`, described[1:])))
+	require.Equal(t, &api.Refusal{Refusal: api.RefusalBadRequest, Request: "pool"}, refusalIn(frames), "outside of client: %q", frames)
+}
+
+// The connection keeps what the client has said with its last pool.
+func TestConnectionKeepsClient(t *testing.T) {
+	server := unstarted(t)
+	ses := openSession(server, new(replies))
+	for _, want := range []clientInfo{{process: "0a", rank: "1"}, {process: "0b"}, {}} {
+		j := ses.newJob(&netproto.Request{Tag: netproto.TagPool})
+		j.q.Description = fmt.Appendf(nil, `{"name":"","client":{"process":%q,"rank":%s}}`, want.process, cmp.Or(want.rank, "null"))
+		require.NoError(t, runPool(t.Context(), j))
+		require.NoError(t, applyPool(ses, j))
+		require.Equal(t, want, ses.client)
+	}
+}

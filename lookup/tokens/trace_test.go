@@ -1,0 +1,208 @@
+package tokens
+
+import (
+	"bufio"
+	"container/list"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+type lru struct {
+	capacity int
+	of       map[uint64]*list.Element
+	order    *list.List
+}
+
+func newLRU(n int) *lru { return &lru{n, map[uint64]*list.Element{}, list.New()} }
+func (l *lru) has(id uint64) bool {
+	_, ok := l.of[id]
+	return ok
+}
+func (l *lru) touch(ids []uint64) {
+	for i := len(ids) - 1; i >= 0; i-- {
+		if e := l.of[ids[i]]; e != nil {
+			l.order.MoveToFront(e)
+		} else {
+			l.of[ids[i]] = l.order.PushFront(ids[i])
+		}
+	}
+	for l.capacity > 0 && l.order.Len() > l.capacity {
+		e := l.order.Back()
+		delete(l.of, e.Value.(uint64))
+		l.order.Remove(e)
+	}
+}
+
+// loadTrace returns the blocks of the prompts of a trace, each of which is split into some. HITLINE_TEST_TRACE may name one, in
+// lines of JSON with hash_ids. Otherwise it is made up: conversations that go on, most of which begin with the same block.
+func loadTrace(t testing.TB, split int) (requests [][]uint64) {
+	for _, of := range blocksOfTrace(t) {
+		var ids []uint64
+		for _, id := range of {
+			for k := range split {
+				ids = append(ids, id*uint64(split)+uint64(k))
+			}
+		}
+		requests = append(requests, ids)
+	}
+	return requests
+}
+
+func blocksOfTrace(t testing.TB) (requests [][]uint64) {
+	path := os.Getenv("HITLINE_TEST_TRACE")
+	if path == "" {
+		return madeUpTrace(6_000)
+	}
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 1<<24)
+	for s.Scan() {
+		var r struct {
+			HashIDs []uint64 `json:"hash_ids"`
+		}
+		require.NoError(t, json.Unmarshal(s.Bytes(), &r))
+		requests = append(requests, r.HashIDs)
+	}
+	return requests
+}
+
+func madeUpTrace(n int) (requests [][]uint64) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	next := uint64(1)
+	var open [][]uint64
+	for range n {
+		var ids []uint64
+		if len(open) > 0 && rng.IntN(2) == 0 {
+			at := rng.IntN(len(open))
+			ids, open = open[at], append(open[:at:at], open[at+1:]...)
+		} else if rng.IntN(4) > 0 {
+			ids = []uint64{0}
+		}
+		ids = ids[:len(ids):len(ids)]
+		for range 1 + int(rng.ExpFloat64()*12) {
+			ids = append(ids, next)
+			next++
+		}
+		requests, open = append(requests, ids), append(open, ids)
+		if len(open) > 2_000 {
+			open = open[1:]
+		}
+	}
+	return requests
+}
+
+func hashesOf(ids []uint64) []byte {
+	b := make([]byte, 0, 32*len(ids))
+	for _, id := range ids {
+		var h [32]byte
+		binary.BigEndian.PutUint64(h[:], id*0xD1342543DE82EF95+1)
+		binary.BigEndian.PutUint64(h[8:], id*0xA0761D6478BD642F+7)
+		binary.BigEndian.PutUint64(h[24:], id*0xE7037ED1A0B428DB+9)
+		b = append(b, h[:]...)
+	}
+	return b
+}
+
+// The places of a trace's tokens beside those that an exact memory gives, while all blocks fit and while few do, and the hit
+// shares of pools of other sizes beside those of these pools.
+func TestTrace(t *testing.T) {
+	sizes := []int{500, 2_000, 8_000, 32_000}
+	splits := []int{1, 8}
+	if testing.Short() {
+		splits = splits[:1]
+	}
+	for _, split := range splits {
+		requests := loadTrace(t, split)
+		shares := map[int]float64{}
+		for _, size := range sizes {
+			_, want := exactCounts(requests, size*split)
+			shares[size] = float64(want[InPool]) / float64(want.Total())
+		}
+		cases := []traceCase{{500, 64 << 20, 0}, {2_000, 64 << 20, 0}, {8_000, 64 << 20, 0}, {2_000, 1 << 20, 1.5}, {8_000, 1 << 20, 1.5}}
+		if split > 1 { // prompts have more blocks than are sampled
+			cases = []traceCase{{500, 64 << 20, .1}, {8_000, 64 << 20, .1}, {2_000, 4 << 20, .5}}
+		}
+		for _, c := range cases {
+			t.Run(fmt.Sprintf("%d blocks of %d parts, %d KiB", c.size, split, c.maxBytes>>10), func(t *testing.T) {
+				account, want := accountOf(requests, c.size*split, split, c.maxBytes)
+				got, total := account.counts, float64(want.Total())
+				lost := int64(0)
+				for p := Emptied; p <= Unsaved; p++ {
+					lost += got[p]
+				}
+				for name, off := range map[string]int64{"pool": got[InPool] - want[InPool], "lost": lost - want[Evicted], "new": got[New] - want[New]} {
+					assert.LessOrEqual(t, math.Abs(100*float64(off)/total), c.most, name)
+				}
+				worst := 0.
+				for size, share := range shares {
+					worst = max(worst, math.Abs(100*(account.curve.hitShare(float64(size*split))-share)))
+				}
+				t.Logf("share %.3f, curve off by at most %.2f points", share(account.table.threshold), worst)
+				assert.Less(t, worst, 4.)
+			})
+		}
+	}
+}
+
+// traceCase is a pool of some blocks, the memory of an account, and how many points its places may be off.
+type traceCase struct {
+	size, maxBytes int
+	most           float64
+}
+
+// exactCounts returns the counts of blocks over an LRU pool of a size, and the finds of each request.
+func exactCounts(requests [][]uint64, size int) (found []int, counts Counts) {
+	pool, asked := newLRU(size), map[uint64]bool{}
+	for _, ids := range requests {
+		hit := 0
+		for hit < len(ids) && pool.has(ids[hit]) {
+			hit++
+		}
+		known := hit
+		for i, id := range ids {
+			if asked[id] {
+				known = max(known, i+1)
+			}
+			asked[id] = true
+		}
+		counts[InPool] += int64(hit)
+		counts[Evicted] += int64(known - hit)
+		counts[New] += int64(len(ids) - known)
+		found = append(found, hit)
+		pool.touch(ids)
+	}
+	return found, counts
+}
+
+// accountOf returns the account of a trace over an LRU pool of a size, and the exact counts, in tokens.
+func accountOf(requests [][]uint64, size, split, maxBytes int) (*Account, Counts) {
+	block := int64(512 / split)
+	a := newAccount(Pool{HashBlock: block, SchedulerBlock: block, Keys: func(int64) int64 { return 0 }, Reachable: func(p Prompt, blocks int) int64 {
+		return min(int64(blocks)*block, p.NumTokens-p.NumTokens%block)
+	}}, maxBytes, 1, func(int) bool { return true })
+	recorder := NewAccounts(Config{Now: func() int64 { return 1 }}).NewRecorder()
+	found, want := exactCounts(requests, size)
+	for i, ids := range requests {
+		r := a.NewAsk("a", Prompt{NumTokens: int64(len(ids)) * block, NumHashes: len(ids)})
+		r.AddHashes(hashesOf(ids), 32)
+		r.Answered, r.Hit, r.Found, r.Whole = true, int64(found[i])*block, found[i], found[i]
+		recorder.Record(r, int64(i+1)*int64(5*time.Second))
+		recorder.accounts.Flush()
+	}
+	a.close()
+	for p := range want {
+		want[p] *= block
+	}
+	return a, want
+}
