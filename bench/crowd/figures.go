@@ -97,7 +97,7 @@ func (f Figures) EnginesPerCore() float64 { return 1 / (f.CPUPerTurn().Seconds()
 type tally struct {
 	mu    sync.Mutex
 	f     Figures
-	waits []time.Duration // of lookups
+	waits []time.Duration // of lookups that an engine has waited for
 }
 
 // add changes the figures.
@@ -105,13 +105,6 @@ func (t *tally) add(change func(f *Figures)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	change(&t.f)
-}
-
-// lookup counts a lookup that an engine has waited for.
-func (t *tally) lookup(took time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.waits = append(t.waits, took)
 }
 
 // save counts a turn with its hit in tokens, and what was loaded and saved.

@@ -36,9 +36,10 @@ func dialMaster(master string, timeout time.Duration) (*lookups, error) {
 	return &lookups{conn: conn, replies: bufio.NewReaderSize(conn, 64<<10), timeout: timeout}, nil
 }
 
-// dialHitline returns lookups over a hitline.
-func dialHitline(ctx context.Context, address string, pool coordinator.Pool, timeout time.Duration) (*lookups, error) {
-	c, err := client.Dial(ctx, address, client.WithPool("", pool), client.WithTimeout(timeout))
+// dialHitline returns the lookups of an engine over a hitline. The hitline knows the engine by its number.
+func dialHitline(ctx context.Context, address string, pool coordinator.Pool, engine int, timeout time.Duration) (*lookups, error) {
+	info := map[string]any{"process": fmt.Sprintf("engine %d", engine)}
+	c, err := client.Dial(ctx, address, client.WithPool("", pool), client.WithClientInfo(info), client.WithTimeout(timeout))
 	if err != nil {
 		return nil, fmt.Errorf("%w: hitline: %w", measure.ErrLost, err)
 	}
