@@ -100,6 +100,9 @@ func (c *cell) startLookups(ctx context.Context) (err error) {
 			address = "ipc://" + filepath.Join(c.folder, fmt.Sprintf("%d.sock", i))
 			cmd := exec.Command(c.o.Hitline, "serve", "--listen", address, "--backend", "mooncake")
 			cmd.Env = append(process.Environ(), "HITLINE_LOG_FORMAT=json", "HITLINE_BACKEND_MOONCAKE_MASTERS="+c.tap.addr())
+			if c.way == Patient {
+				cmd.Env = append(cmd.Env, "HITLINE_BACKEND_MOONCAKE_TIMEOUT=1s")
+			}
 			p, err := process.Start(ctx, cmd, process.Options{Timeout: c.o.Timeout})
 			if err != nil {
 				return err

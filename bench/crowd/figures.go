@@ -19,7 +19,8 @@ type Figures struct {
 	Lookups      int   `json:"lookups"` // questions of engines
 	LookupKeys   int64 `json:"lookup_keys"`
 	LookupLeases int64 `json:"lookup_leases"`
-	Failed       int64 `json:"failed_lookups"` // of hitline, which the master did not answer in time
+	Late         int64 `json:"late_calls"`    // of hitline, which the master did not answer in time
+	Unasked      int64 `json:"unasked_calls"` // of hitline, in the second after five late ones
 
 	SaveKeys   int64 `json:"save_keys"` // that were asked for before saving
 	SaveLeases int64 `json:"save_leases"`
@@ -52,7 +53,8 @@ func (f *Figures) add(o Figures) {
 	f.Lookups += o.Lookups
 	f.LookupKeys += o.LookupKeys
 	f.LookupLeases += o.LookupLeases
-	f.Failed += o.Failed
+	f.Late += o.Late
+	f.Unasked += o.Unasked
 	f.SaveKeys += o.SaveKeys
 	f.SaveLeases += o.SaveLeases
 	f.Loads += o.Loads

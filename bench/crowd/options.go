@@ -23,16 +23,17 @@ const (
 	Shared   Way = "hitline"       // one hitline for all engines, as the plug-in asks it
 	Each     Way = "hitline-each"  // a hitline for each engine
 	Whole    Way = "hitline-whole" // one hitline, asked from token 0
+	Patient  Way = "hitline-1s"    // one hitline, whose lookups may take a second in place of 100 ms
 )
 
 // Ways returns all ways.
-func Ways() []Way { return []Way{None, Own, OwnAsync, Shared, Each, Whole} }
+func Ways() []Way { return []Way{None, Own, OwnAsync, Shared, Each, Whole, Patient} }
 
 // ShortWays returns those that answer the most questions.
 func ShortWays() []Way { return []Way{None, Own, Shared, Whole} }
 
 // isHitline reports whether a hitline is asked.
-func (w Way) isHitline() bool { return w == Shared || w == Each || w == Whole }
+func (w Way) isHitline() bool { return w == Shared || w == Each || w == Whole || w == Patient }
 
 // Largest stands for the largest number of engines at which master and generator each take less than maxShare of a core.
 const Largest = 0

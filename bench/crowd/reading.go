@@ -20,7 +20,8 @@ type reading struct {
 	at                            time.Time
 	masterCPU, hitlineCPU, ownCPU time.Duration
 	master                        map[string]int64 // metrics of the master
-	tapKeys, tapFound, failed     int64
+	tapKeys, tapFound             int64
+	late, unasked                 int64 // calls of hitline
 }
 
 // Metrics of the master.
@@ -44,7 +45,8 @@ func (c *cell) read(ctx context.Context) (r reading, err error) {
 		if err != nil {
 			return r, fmt.Errorf("%w: hitline: %w", measure.ErrLost, err)
 		}
-		r.failed += stat.BackendErrors + stat.BackendTimeouts + stat.BackendRejected
+		r.late += stat.BackendErrors + stat.BackendTimeouts
+		r.unasked += stat.BackendRejected
 	}
 	if c.tap != nil {
 		r.tapKeys, r.tapFound = c.tap.keys.Load(), c.tap.found.Load()
@@ -77,7 +79,8 @@ func (r reading) addSince(before reading, f *Figures) {
 	f.Seconds = r.at.Sub(before.at).Seconds()
 	f.LookupKeys += r.tapKeys - before.tapKeys
 	f.LookupLeases += r.tapFound - before.tapFound
-	f.Failed = r.failed - before.failed
+	f.Late = r.late - before.late
+	f.Unasked = r.unasked - before.unasked
 	f.Evictions = since(evictionsMetric)
 	f.EmptyEvictions = f.Evictions - since(successfulMetric)
 	f.EvictedKeys = since(evictedMetric)

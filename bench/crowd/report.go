@@ -87,7 +87,7 @@ func (r Report) WriteTable(w io.Writer) error {
 			tp = row.TP
 			t.Text("\nTP %d", tp)
 			t.Heads("lookups", "engines", "turns", "keys", "leases", "all leases", "CPU ms", "lookups ms", "failed puts",
-				"evictions", "empty", "hit %", "failed", "p50 ms", "p99 ms", "master %", "bench %")
+				"evictions", "empty", "hit %", "late", "unasked", "p50 ms", "p99 ms", "master %", "bench %")
 		}
 		t.Row(r.cells(row)...)
 	}
@@ -102,7 +102,8 @@ func (r Report) WriteTable(w io.Writer) error {
 keys, leases: asked for by the lookups of a turn, and found; all leases: with those of loads and saves
 CPU ms: of the master, a turn; lookups ms: less that without lookups
 empty: evictions that found nothing; hit %%: what the pool gave of what engines did not have themselves
-failed: lookups that hitline answered with 0, as the master was late; bench: hitbench and the clients of the store
+late: calls of hitline that the master did not answer in time; unasked: lookups of the second after five late ones
+bench: hitbench and the clients of the store
 p50, p99: of the lookups that an engine waits for, unless bench takes half of a core; vLLM's without its Python`)
 	return t.Write(w)
 }
@@ -123,7 +124,7 @@ func (r Report) cells(row Row) []any {
 	}
 	return []any{
 		string(row.Way), row.Engines, f.Turns, aTurn(f.LookupKeys), aTurn(f.LookupLeases), aTurn(f.Leases()),
-		fmt.Sprintf("%.1f", f.CPUPerTurn().Seconds()*1000), lookups, f.FailedPuts, f.Evictions, f.EmptyEvictions, hits, f.Failed, p50, p99,
+		fmt.Sprintf("%.1f", f.CPUPerTurn().Seconds()*1000), lookups, f.FailedPuts, f.Evictions, f.EmptyEvictions, hits, f.Late, f.Unasked, p50, p99,
 		fmt.Sprintf("%.0f", 100*f.MasterShare()), fmt.Sprintf("%.0f", 100*f.GeneratorShare()),
 	}
 }
