@@ -30,7 +30,7 @@ const (
 func Ways() []Way { return []Way{None, Own, OwnAsync, Shared, Each, Whole, Patient} }
 
 // ShortWays returns those that answer the most questions.
-func ShortWays() []Way { return []Way{None, Own, Shared, Whole} }
+func ShortWays() []Way { return []Way{None, Own, Shared, Patient, Whole} }
 
 // isHitline reports whether a hitline is asked.
 func (w Way) isHitline() bool { return w == Shared || w == Each || w == Whole || w == Patient }

@@ -55,7 +55,7 @@ func (r Report) find(tp int, way Way) (found Row) {
 	return found
 }
 
-// lookupCPU returns the master's CPU time a turn less that without lookups, in milliseconds, with as many engines or with the
+// lookupCPU returns the master's CPU time a turn less that without lookups and loads, in milliseconds, with as many engines or with the
 // largest number that was measured. ok is false if none was.
 func (r Report) lookupCPU(row Row) (ms float64, ok bool) {
 	base := r.find(row.TP, None)
@@ -100,7 +100,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	}
 	t.Text(`
 keys, leases: asked for by the lookups of a turn, and found; all leases: with those of loads and saves
-CPU ms: of the master, a turn; lookups ms: less that without lookups
+CPU ms: of the master, a turn; lookups ms: less that without lookups and loads
 empty: evictions that found nothing; hit %%: what the pool gave of what engines did not have themselves
 late: calls of hitline that the master did not answer in time; unasked: lookups of the second after five late ones
 bench: hitbench and the clients of the store

@@ -55,7 +55,7 @@ program did not start, or was lost.`,
 func (f *crowdFlags) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.trace, "trace", "", "`file` of a trace in the Mooncake format, plain or gzip")
-	flags.BoolVar(&f.all, "all", false, "TP 1 and 8, all lookups, two rounds: 90 minutes")
+	flags.BoolVar(&f.all, "all", false, "TP 1 and 8, all lookups, two rounds: about 100 minutes")
 	flags.IntSliceVar(&f.tps, "tp", []int{8}, "tensor-parallel `sizes`, a list")
 	flags.StringSliceVar(&f.ways, "lookups", crowdWays(crowd.ShortWays()), "ways to look up, a list")
 	flags.IntSliceVar(&f.o.Engines, "engines", []int{1, 10, crowd.Largest}, "`numbers`, a list; 0, at its end, for the largest")
