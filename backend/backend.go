@@ -97,6 +97,12 @@ type Prober interface {
 	Probe(ctx context.Context, keys Keys) ([]int, error)
 }
 
+// Sizer is a Backend that can be asked how large its store is.
+type Sizer interface {
+	// MaxKeys returns about how many keys like those there the store has room for, 0 if that is not known.
+	MaxKeys(ctx context.Context) (int64, error)
+}
+
 var (
 	// ErrReadOnly means that the store does not accept this change from this program. It says
 	// nothing of the store's health.

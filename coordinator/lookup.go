@@ -79,9 +79,23 @@ func (c *Coordinator) FirstPosition(g int, start int64) int {
 // KeysBefore returns how many keys lie before a start: those that count as present, on all ranks.
 func (c *Coordinator) KeysBefore(start int64) (keys int64) {
 	for g := range c.groups {
-		keys += c.groups[g].before.count(int64(c.FirstPosition(g, start))) * int64(len(c.groups[g].ranks))
+		keys += c.blocksBefore(g, start) * int64(len(c.groups[g].ranks))
 	}
 	return keys
+}
+
+// NumBlocks returns how many blocks of all groups the hashes key that a lookup may check.
+func (c *Coordinator) NumBlocks(hashes Hashes) (blocks int64) {
+	end := hashes.Start() + int64(hashes.Len())*int64(c.pool.HashBlockSize)
+	for g := range c.groups {
+		blocks += c.blocksBefore(g, end) - c.blocksBefore(g, hashes.Start())
+	}
+	return blocks
+}
+
+// blocksBefore returns how many positions of a group before a token a lookup checks.
+func (c *Coordinator) blocksBefore(g int, token int64) int64 {
+	return c.groups[g].before.count(int64(c.FirstPosition(g, token)))
 }
 
 // Positions returns the number of leading positions of group g that a lookup covers, given

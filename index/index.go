@@ -208,6 +208,16 @@ func (x *Index) Reset() {
 	}
 }
 
+// Limit sets the byte bound, or the least one that the entries there are need if that is more, and returns it.
+func (x *Index) Limit(maxBytes int64) int64 {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	fresh := int64(len(x.freshSlab.classes) / segmentSlots * segmentSlots)
+	table := max(x.table.bytes(), worstTable(x.slots+fresh))
+	x.maxBytes = max(maxBytes, x.logBytes+table+x.classes.budget+fixedBytes, MinMaxBytes)
+	return x.maxBytes
+}
+
 // useHashLen refuses hashes of another length than the index holds. The first store
 // decides which that is, unless it is configured.
 func (x *Index) useHashLen(hashLen int) error {

@@ -567,3 +567,39 @@ func TestClassesOfAFullIndex(t *testing.T) {
 		checkBooks(t, x)
 	}
 }
+
+// The bound of an index that holds entries goes down to what they need, and up again.
+func TestLimit(t *testing.T) {
+	x, err := New(Config{MaxBytes: 64 << 20, Places: 1, Groups: [][]int{{0}}})
+	require.NoError(t, err)
+	empty := x.Limit(1)
+	require.GreaterOrEqual(t, empty, int64(MinMaxBytes))
+	require.Less(t, empty, int64(8<<20))
+	require.EqualValues(t, 64<<20, x.Limit(64<<20))
+	stored := 0
+	put := func(n int) {
+		for ; n > 0; n -= 1000 {
+			var keys []byte
+			for range 1000 {
+				sum := sha256.Sum256(binary.BigEndian.AppendUint64(nil, uint64(stored)))
+				keys = append(keys, sum[:]...)
+				stored++
+			}
+			require.NoError(t, x.Store(&Writer{}, []int{0}, keys, 32))
+		}
+	}
+	put(100_000)
+	before := x.Stats()
+	require.Zero(t, before.Evicted)
+	least := x.Limit(1)
+	require.Equal(t, least, x.Stats().MaxBytes)
+	require.GreaterOrEqual(t, least, before.Bytes-fixedBytes)
+	require.Equal(t, before.Entries, x.Stats().Entries, "nothing is evicted")
+	put(400_000)
+	after := x.Stats()
+	require.LessOrEqual(t, after.Bytes, least)
+	require.NotZero(t, after.Evicted)
+	require.EqualValues(t, 64<<20, x.Limit(64<<20))
+	put(400_000)
+	require.Equal(t, after.Evicted, x.Stats().Evicted, "it may grow again")
+}

@@ -16,7 +16,8 @@ import (
 // concurrent use.
 //
 // Its memory is bounded. There are two generations: when young is full, or has served for keep, old
-// is dropped and young becomes old. Event loops take mu: no hold of it does more than the work of some hundred blocks.
+// is dropped and young becomes old. Old blocks that were asked for again stay, at most half a
+// generation of them: who asks for many blocks once takes the places of others that ask once. Event loops take mu: no hold of it does more than the work of some hundred blocks.
 type foundBlocks struct {
 	maxBlocks  int            // of a generation, a multiple of chunkBlocks
 	account    *MemoryAccount // counts what they take, nil for none
@@ -89,16 +90,16 @@ func (f *foundBlocks) found(g foundGroup, hashes coordinator.Hashes, first, stri
 	since, inYoung, inOld := f.now()-age, -1, -1 // the last block is at these indexes
 	for rest := blocks; rest != 0; rest &= rest - 1 {
 		copy(block.hash[:], hashes.At(first+bits.TrailingZeros64(rest)*stride))
-		if inOld++; f.old.isAt(&block, inOld) && f.old.at(inOld).written > since {
+		if inOld++; f.old.isAt(&block, inOld) && f.old.use(inOld, since) {
 			found |= rest & -rest
 			continue // without a look at the slots of young
 		}
-		if inYoung = f.young.find(&block, inYoung+1); inYoung >= 0 && f.young.at(inYoung).written > since {
+		if inYoung = f.young.find(&block, inYoung+1); inYoung >= 0 && f.young.use(inYoung, since) {
 			found |= rest & -rest
 			inOld = -1
 			continue
 		}
-		if inOld = f.old.find(&block, inOld); inOld >= 0 && f.old.at(inOld).written > since {
+		if inOld = f.old.find(&block, inOld); inOld >= 0 && f.old.use(inOld, since) {
 			found |= rest & -rest
 		}
 	}
@@ -147,10 +148,14 @@ func (f *foundBlocks) beginGeneration() {
 	if !f.isDue() || !f.account.TryReserve(int64(4*numSlots(f.maxBlocks))) {
 		return
 	}
+	f.mu.RLock()
+	old, epoch, since := f.old, f.epoch, f.now()-f.keep
+	f.mu.RUnlock()
 	t := f.newTable(f.maxBlocks)
+	t.addUsed(old, since, f.account.TryReserve)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.keep == 0 {
+	if f.keep == 0 || f.epoch != epoch {
 		f.account.Free(t.bytes())
 		return
 	}

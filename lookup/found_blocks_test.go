@@ -3,6 +3,7 @@ package lookup
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"math/bits"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -79,6 +80,29 @@ func TestFoundBlocksOfAnEpoch(t *testing.T) {
 	assert.Zero(t, f.found(g, hashes, 0, 1, 1, 1), "nothing is remembered")
 }
 
+// A block that was asked for again does not outlive its epoch either, which ends while a generation is made.
+func TestUsedBlocksOfAnEpoch(t *testing.T) {
+	f, now := newTestFound(1<<20, nil)
+	epoch := uint64(0)
+	f.storeEpoch = func() uint64 { return epoch }
+	hashes, g := numberedHashes(1, 64, 16), newFoundGroup([]string{"a@"})
+	f.record(f.begin(), g, hashes, 0, 1, 1)
+	*now += 10
+	f.record(f.begin(), g, hashes, 0, 1, 2)
+	f.setKeep(100)
+	require.EqualValues(t, 1, f.found(g, hashes, 0, 1, 1, 100), "used")
+	f.newTable = func(maxBlocks int) *foundTable {
+		epoch++
+		f.dropOlder(epoch)
+		return newFoundTable(maxBlocks)
+	}
+	*now += 100
+	f.setKeep(1000)
+	f.young.blocks = f.maxBlocks // full
+	f.record(f.begin(), g, hashes, 0, 1, 4)
+	require.Zero(t, f.found(g, hashes, 0, 1, 1, 1000))
+}
+
 // Two generations are kept, each of at most half the bytes, and the account counts them.
 func TestFoundBlocksAreBounded(t *testing.T) {
 	const maxBytes = 2 * 1000 * foundBlockBytes
@@ -94,7 +118,7 @@ func TestFoundBlocksAreBounded(t *testing.T) {
 		require.LessOrEqual(t, used, int64(maxBytes))
 		require.Equal(t, f.young.bytes()+f.old.bytes(), used)
 		require.LessOrEqual(t, f.young.len(), f.maxBlocks)
-		if back := f.maxBlocks/64 - 2; i >= back {
+		if back := f.maxBlocks/64/2 - 2; i >= back { // used ones have half a generation
 			require.Equal(t, ^uint64(0), f.found(g, numberedHashes(64*(i-back), 64, 32), 0, 1, ^uint64(0), 1), i)
 		}
 	}
@@ -123,6 +147,38 @@ func TestFoundBlocksAreBounded(t *testing.T) {
 	require.Equal(t, 64, f.young.len(), "one that is full soon")
 	_, refused := usage()
 	require.Zero(t, refused, "no request was refused")
+}
+
+// Who asks for many blocks once takes no place of blocks that are asked for again and again, as long as these are at most half
+// a generation.
+func TestUsedBlocksStay(t *testing.T) {
+	f, _ := newTestFound(2*1000*foundBlockBytes, nil)
+	g := newFoundGroup([]string{"a@"})
+	const all = ^uint64(0)
+	half := f.maxBlocks / 2 / 64
+	record := func(from, to int) {
+		for i := from; i < to; i++ {
+			f.record(f.begin(), g, numberedHashes(64*i, 64, 32), 0, 1, all)
+		}
+	}
+	numFound := func(from, to int) (n int) {
+		for i := from; i < to; i++ {
+			n += bits.OnesCount64(f.found(g, numberedHashes(64*i, 64, 32), 0, 1, all, 1))
+		}
+		return n
+	}
+	record(0, half+3)
+	for i := range 100 {
+		require.GreaterOrEqual(t, numFound(0, half), 64*half, i)
+		record(1000+half*i, 1000+half*(i+1))
+	}
+	require.Zero(t, numFound(half, half+3), "asked for once")
+	require.Zero(t, numFound(1000, 1100), "likewise")
+	require.LessOrEqual(t, numFound(1000+98*half, 1000+100*half), 64*2*half)
+	record(3000, 3000+4*half)
+	record(3000, 3000+4*half)
+	record(4000, 4000+4*half)
+	require.Zero(t, numFound(3000, 3000+4*half), "nobody has asked")
 }
 
 // While mu is held nothing is done that grows with the blocks that are remembered: tables are made without it, and

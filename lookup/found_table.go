@@ -1,6 +1,9 @@
 package lookup
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"sync/atomic"
+)
 
 // foundTable is a set of blocks with the times at which they were found. Blocks are kept in the order in which
 // they came, which is that of prompts: whoever has found one looks for the next one behind it, in memory that is
@@ -16,7 +19,8 @@ type foundTable struct {
 // foundEntry is a block of a table.
 type foundEntry struct {
 	foundBlock
-	written int64 // when the call was written that has found it
+	used    atomic.Bool // it was asked for again
+	written int64       // when the call was written that has found it
 }
 
 // foundBlock names a block.
@@ -92,6 +96,18 @@ func (t *foundTable) isAt(b *foundBlock, i int) bool {
 	return uint(i) < uint(t.len()) && t.at(i).equal(b)
 }
 
+// use reports whether the block at an index was found after a time. If it was, it is used.
+func (t *foundTable) use(i int, since int64) bool {
+	e := t.at(i)
+	if e.written <= since {
+		return false
+	}
+	if !e.used.Load() { // others read the entry, too
+		e.used.Store(true)
+	}
+	return true
+}
+
 // slotOf returns the slot of a block, or the one that it would have.
 func (t *foundTable) slotOf(b *foundBlock) int {
 	last := len(t.slots) - 1
@@ -125,4 +141,18 @@ func (t *foundTable) put(b *foundBlock, next int, written int64, reserve func(by
 	e := t.at(i)
 	e.written = max(e.written, written)
 	return i
+}
+
+// addUsed puts the blocks of another table that are used and were found after a time, until half of t is full. Only other
+// may be read meanwhile. reserve is as for put.
+func (t *foundTable) addUsed(other *foundTable, since int64, reserve func(bytes int64) bool) {
+	for i, last := 0, -1; i < other.len() && t.blocks < cap(t.chunks)*chunkBlocks/2; i++ {
+		e := other.at(i)
+		if !e.used.Load() || e.written <= since {
+			continue
+		}
+		if last = t.put(&e.foundBlock, last+1, e.written, reserve); last < 0 {
+			return
+		}
+	}
 }

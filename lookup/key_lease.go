@@ -3,6 +3,7 @@ package lookup
 import (
 	"context"
 	"errors"
+	"runtime"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/ctxerr"
@@ -14,13 +15,15 @@ import (
 //
 // The keys of a long prompt are milliseconds of work. If as many workers as processors built keys
 // at a time, the event loops would wait for the goroutine scheduler, which has no priorities. Rounds
-// of few keys have tokens of their own, so that they do not wait for those of many.
+// of few keys have tokens of their own, so that they do not wait for those of many. Whoever compares many blocks
+// with those found gives its token to others now and then.
 type keyLease struct {
 	remote     *remote
 	ctx        context.Context
 	probe      bool          // remote.prober is asked
 	tokens     chan struct{} // those that the current round takes one of
 	hasCPU     bool
+	turn       int       // blocks that may be compared or recorded before the token is given to others
 	memory     *keyBytes // of the keys and answers of the current round, nil for none
 	incomplete bool      // the last call failed, or was not made, because ctx had ended
 	refused    error     // ErrTooManyKeys or ErrNoMemory: no further call is made
@@ -31,12 +34,9 @@ type keyLease struct {
 
 var _ coordinator.BlockStore = (*keyLease)(nil)
 
-// lease returns a lease that waits for a CPU token, for a lookup of some hashes. The caller must call end.
-func (r *remote) lease(ctx context.Context, numHashes int) *keyLease {
+// lease returns a lease that waits for a CPU token. The caller must call end.
+func (r *remote) lease(ctx context.Context) *keyLease {
 	l := &keyLease{remote: r, ctx: ctx, tokens: r.smallCPU, window: r.window()}
-	if l.window > 0 && numHashes > smallHashes {
-		l.tokens = r.cpu
-	}
 	l.takeCPU()
 	return l
 }
@@ -65,8 +65,18 @@ func (l *keyLease) Reserve(bytes int64) (err error) {
 	return nil
 }
 
-// smallHashes is how many hashes are compared with what was found in 100 microseconds.
-const smallHashes = 2048
+// turnBlocks is how many blocks are compared with those found, or recorded, in about 50 microseconds.
+const turnBlocks = 256
+
+// useTurn counts blocks that are compared or recorded next. At the end of a turn others get the CPU token first, and then the
+// processor: lookups that hand the token on to each other would keep it from event loops.
+func (l *keyLease) useTurn(blocks int) {
+	if l.turn -= blocks; l.turn <= 0 && l.hasCPU {
+		l.freeCPU()
+		runtime.Gosched()
+		l.takeCPU()
+	}
+}
 
 // smallRoundBytes is how much memory a round of few keys takes at most: 500 keys, built in 100 microseconds.
 const smallRoundBytes = 128 << 10
@@ -95,7 +105,7 @@ func (l *keyLease) end() {
 func (l *keyLease) takeCPU() {
 	select {
 	case l.tokens <- struct{}{}:
-		l.hasCPU = true
+		l.hasCPU, l.turn = true, turnBlocks
 	case <-l.ctx.Done():
 	}
 }

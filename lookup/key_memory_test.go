@@ -109,6 +109,37 @@ func TestSmallRoundsHaveCPU(t *testing.T) {
 	})
 }
 
+// A lookup that compares many blocks lets others go on meanwhile.
+func TestComparingTakesTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := NewService(ServiceConfig{Pool: coordinator.Pool{}, Backend: hourLease{&lookuptest.KeyStore{}}})
+		require.NoError(t, err)
+		s.remote.smallCPU = make(chan struct{}, 1)
+		l, others := s.remote.lease(t.Context()), 0
+		defer l.end()
+		hashes := coordinator.NewHashes(lookuptest.Chain("a", 64, 32), 32)
+		for i := range 4 * turnBlocks / 64 {
+			if i%(turnBlocks/64) == 0 {
+				go func() {
+					other := s.remote.lease(t.Context())
+					others++
+					other.end()
+				}()
+				synctest.Wait()
+			}
+			compare := l.Known
+			if i%2 == 0 {
+				compare = func(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) uint64 {
+					l.Found(g, hashes, first, stride, blocks)
+					return 0
+				}
+			}
+			compare(0, hashes, 0, 1, ^uint64(0))
+			require.Equal(t, (i+1)*64/turnBlocks, others, i)
+		}
+	})
+}
+
 // TestKeyMemoryConcurrently has many requests acquire and release: no byte is lost.
 func TestKeyMemoryConcurrently(t *testing.T) {
 	account := NewMemoryAccount(5_000)

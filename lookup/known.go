@@ -12,13 +12,17 @@ import (
 // moment ago.
 type knownBlocks struct {
 	keyLease
-	left    int  // blocks that may still be compared
+	left    int  // blocks that may still be compared, below 0 if the backend has to be asked anyway
 	unknown bool // the backend would have to be asked
 }
 
 // maxKnownBlocks is how many blocks are compared with what was found in some 150 microseconds: those of a
-// prompt of smallHashes hashes in four groups.
-const maxKnownBlocks = 4 * smallHashes
+// prompt of smallHashes hashes in four groups. One that is not known costs as much as unknownCost that are, which lie
+// side by side.
+const maxKnownBlocks, unknownCost = 4 * smallHashes, 16
+
+// smallHashes is how many hashes a lookup has at most that is answered so.
+const smallHashes = 2048
 
 var errUnknownBlocks = errors.New("the backend must be asked")
 
@@ -28,19 +32,24 @@ func (k *knownBlocks) Reserve(int64) error {
 	return errUnknownBlocks
 }
 
-// Known returns the blocks that were found within the window, none once too many were compared.
-func (k *knownBlocks) Known(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) uint64 {
-	if k.left -= bits.OnesCount64(blocks); k.left < 0 {
-		return 0
+// Known returns the blocks that were found within the window, none once too many were compared, or once a block of full
+// attention is not known: the hit needs them all.
+func (k *knownBlocks) Known(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) (known uint64) {
+	if k.left >= 0 {
+		known = k.keyLease.Known(g, hashes, first, stride, blocks)
+		k.left -= bits.OnesCount64(known) + unknownCost*bits.OnesCount64(blocks&^known)
+		if known != blocks && k.remote.service.coord.Group(g).Kind.IsFull() {
+			k.left = -1
+		}
 	}
-	return k.keyLease.Known(g, hashes, first, stride, blocks)
+	return known
 }
 
 // lookupKnown is lookup if the backend need not be asked. It returns false otherwise, and where lookup fails or
 // takes long.
 func (r *remote) lookupKnown(numTokens int64, hashes coordinator.Hashes) (Answer, bool) {
 	known := &knownBlocks{keyLease: keyLease{remote: r, window: r.window()}, left: maxKnownBlocks}
-	if known.window == 0 || hashes.Len() > smallHashes {
+	if known.window == 0 || hashes.Len() > smallHashes || r.service.coord.NumBlocks(hashes) > maxKnownBlocks {
 		return Answer{}, false
 	}
 	hit, ending, err := r.service.coord.LookupEnding(numTokens, hashes, known)

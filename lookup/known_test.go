@@ -34,3 +34,32 @@ func TestLookupKnownIsShort(t *testing.T) {
 		}
 	}
 }
+
+// A lookup that has to ask the backend finds that out soon, whatever its pool: event loops try.
+func TestLookupKnownGivesUpSoon(t *testing.T) {
+	for kind, atMost := range map[coordinator.Kind]int{
+		coordinator.FullAttention: 1, coordinator.SlidingWindow: 1 + maxKnownBlocks/unknownCost/64,
+	} {
+		pool := coordinator.Pool{HashBlockSize: 16}
+		for variant := range 4 {
+			group := coordinator.Group{Kind: kind, BlockSize: 16, Variant: variant}
+			if kind == coordinator.SlidingWindow {
+				group.SlidingWindow = 1 << 20
+			}
+			pool.Groups = append(pool.Groups, group)
+		}
+		s, err := NewService(ServiceConfig{Pool: pool, Backend: hourLease{&lookuptest.KeyStore{}}, Remote: patient})
+		require.NoError(t, err)
+		one := coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32)
+		storeAll(t, s, one)
+		_, err = s.Lookup(t.Context(), 16, one)
+		require.NoError(t, err)
+		compared := 0
+		now := s.remote.found.now
+		s.remote.found.now = func() int64 { compared++; return now() }
+		_, ok := s.LookupKnown(2048*16, coordinator.NewHashes(lookuptest.Chain("b", 2048, 32), 32))
+		require.False(t, ok)
+		require.Positive(t, compared)
+		require.LessOrEqual(t, compared, atMost, "%v: calls for 64 blocks", kind)
+	}
+}

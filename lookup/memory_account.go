@@ -7,13 +7,20 @@ import "sync/atomic"
 // Over a backend it also counts the keys and answers of calls, what is remembered of found blocks, and requests to
 // renew that wait. The memory index is not part of it. Safe for concurrent use.
 type MemoryAccount struct {
-	maxBytes int64
+	maxBytes atomic.Int64
 	bytes    atomic.Int64
 	refused  atomic.Int64
 }
 
 // NewMemoryAccount returns an account of at most maxBytes bytes; 0 or less means no bound.
-func NewMemoryAccount(maxBytes int64) *MemoryAccount { return &MemoryAccount{maxBytes: maxBytes} }
+func NewMemoryAccount(maxBytes int64) *MemoryAccount {
+	a := &MemoryAccount{}
+	a.SetMax(maxBytes)
+	return a
+}
+
+// SetMax sets the bound. What is held beyond it stays, and nothing is reserved until it is freed.
+func (a *MemoryAccount) SetMax(maxBytes int64) { a.maxBytes.Store(maxBytes) }
 
 // Reserve adds n bytes, and returns false and counts a refusal if the bound would be exceeded.
 // A nil account has no bound.
@@ -30,7 +37,7 @@ func (a *MemoryAccount) TryReserve(n int64) bool {
 	if a == nil {
 		return true
 	}
-	if total := a.bytes.Add(n); n > 0 && a.maxBytes > 0 && total > a.maxBytes {
+	if total := a.bytes.Add(n); n > 0 && a.exceeds(total) {
 		a.bytes.Add(-n)
 		return false
 	}
@@ -44,7 +51,13 @@ func (a *MemoryAccount) Charge(n int64) bool {
 		return true
 	}
 	total := a.bytes.Add(n)
-	return a.maxBytes <= 0 || total <= a.maxBytes
+	return !a.exceeds(total)
+}
+
+// exceeds reports whether so many bytes are more than the bound.
+func (a *MemoryAccount) exceeds(total int64) bool {
+	most := a.maxBytes.Load()
+	return most > 0 && total > most
 }
 
 // Refuse counts a refusal that Charge has led to.
@@ -67,5 +80,5 @@ func (a *MemoryAccount) Usage() (bytes, maxBytes, refused int64) {
 	if a == nil {
 		return 0, 0, 0
 	}
-	return a.bytes.Load(), a.maxBytes, a.refused.Load()
+	return a.bytes.Load(), a.maxBytes.Load(), a.refused.Load()
 }

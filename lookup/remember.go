@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/hitline/hitline/backend"
@@ -71,6 +72,7 @@ func (c RemoteConfig) window(stated time.Duration) time.Duration {
 
 // Known returns the blocks that were found within the window.
 func (l *keyLease) Known(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) uint64 {
+	l.useTurn(bits.OnesCount64(blocks))
 	known := l.remote.found.found(l.remote.groups[g], hashes, first, stride, blocks, l.window)
 	l.remembered = l.remembered || known != 0
 	return known
@@ -81,6 +83,7 @@ func (l *keyLease) Found(g int, hashes coordinator.Hashes, first, stride int, bl
 	if l.probe {
 		return
 	}
+	l.useTurn(bits.OnesCount64(blocks))
 	l.remote.found.record(l.call, l.remote.groups[g], hashes, first, stride, blocks)
 }
 

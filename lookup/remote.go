@@ -113,7 +113,7 @@ func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes co
 
 // ask asks the backend.
 func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, probe bool) (o outcome) {
-	lease := r.lease(ctx, hashes.Len())
+	lease := r.lease(ctx)
 	defer lease.end()
 	lease.probe = probe
 	o.hit, o.ending, o.err = r.service.coord.LookupEnding(numTokens, hashes, lease)
@@ -128,7 +128,7 @@ func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Ha
 // explain returns the explanation of a lookup over the backend. It fails when the backend
 // does.
 func (r *remote) explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
-	lease := r.lease(ctx, hashes.Len())
+	lease := r.lease(ctx)
 	lease.probe = r.prober != nil
 	defer lease.end()
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
@@ -152,17 +152,21 @@ func (r *remote) exists(ctx context.Context, keys backend.Keys, memory *keyBytes
 		return nil, err
 	}
 	r.rounds.Add(1)
-	exists := r.store.Exists
-	if probe {
-		exists = r.prober.Probe
-	}
-	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return exists(ctx, keys) })
+	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.question(probe)(ctx, keys) })
 	asked := keys.Len()
 	if err == nil {
 		asked = min(asked, len(answers))
 	}
 	r.keys.Add(int64(asked))
 	return answers, call.end(err)
+}
+
+// question returns Exists, or with probe Probe.
+func (r *remote) question(probe bool) func(context.Context, backend.Keys) ([]int, error) {
+	if probe {
+		return r.prober.Probe
+	}
+	return r.store.Exists
 }
 
 // countLate counts a request whose time was up before a call, and returns why in words.

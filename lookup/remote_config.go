@@ -41,6 +41,9 @@ type RemoteConfig struct {
 	// MaxBytes is then at most 3/16 of its bound, and MaxKeyBytes 10/16. If it refuses more, a
 	// request does not wait: it is refused, and BackendRejected counts it.
 	Memory *MemoryAccount
+	// NumBlocks is how many blocks of a pool's HashBlockSize tokens the backend has room for, in all groups and on all ranks. Default:
+	// what a backend.Sizer says, else it is not known.
+	NumBlocks int64
 	// Renew is for which engines what lies before the start of a lookup is renewed. Default RenewAuto.
 	Renew Renewal
 	// BreakerFailures is how many failures in a row open the circuit breaker. Lookups are

@@ -271,7 +271,7 @@ func (r *remote) askRenewal(ctx context.Context, call *renewalCall) error {
 	bytes := int64(0)
 	for _, prefix := range call.prefixes {
 		keys = append(keys, coordinator.JoinKeys(prefix, blocks.Len(), blocks.HashLen(), blocks.All())...)
-		bytes += int64(blocks.Len()) * int64(2*(len(prefix)+2*blocks.HashLen())+24) // as in coordinator.KeyStore.Reserve
+		bytes += int64(blocks.Len()) * keyBytesOf(prefix, blocks.HashLen())
 	}
 	memory, err := r.keyMemory.acquire(ctx, bytes)
 	if err != nil {
@@ -279,10 +279,11 @@ func (r *remote) askRenewal(ctx context.Context, call *renewalCall) error {
 	}
 	defer memory.release()
 	asked, found := r.renewed.begin(), r.found.begin()
-	answers, err := r.renewKeys(ctx, keys, memory)
+	answers, err := r.askAside(ctx, keys, memory, false)
 	if err != nil {
 		return err
 	}
+	r.renewedKeys.Add(int64(len(keys)))
 	for first := 0; first < blocks.Len(); first += 64 {
 		all := ^uint64(0) >> max(0, first+64-blocks.Len())
 		r.renewed.record(asked, group, blocks, first, 1, all)
@@ -306,18 +307,18 @@ func onAllRanks(answers []int, n, first int) (present uint64) {
 	return present
 }
 
-// renewKeys makes one call of the backend for keys, which counts as no lookup's.
-func (r *remote) renewKeys(ctx context.Context, keys []string, memory *keyBytes) ([]int, error) {
+// keyBytesOf returns what a key takes with its answer, as in coordinator.KeyStore.Reserve.
+func keyBytesOf(prefix string, hashLen int) int64 { return int64(2*(len(prefix)+2*hashLen) + 24) }
+
+// askAside makes one call of the backend, or with probe of the prober, for keys, which counts as no lookup's.
+func (r *remote) askAside(ctx context.Context, keys []string, memory *keyBytes, probe bool) ([]int, error) {
 	call, err := r.beginRead(ctx)
 	if err != nil {
 		return nil, err
 	}
-	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.store.Exists(ctx, backend.KeyList(keys)) })
+	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.question(probe)(ctx, backend.KeyList(keys)) })
 	if err == nil && len(answers) != len(keys) {
 		err = fmt.Errorf("%w: %d answers to %d keys", backend.ErrReply, len(answers), len(keys))
 	}
-	if err = call.end(err); err == nil {
-		r.renewedKeys.Add(int64(len(keys)))
-	}
-	return answers, err
+	return answers, call.end(err)
 }

@@ -105,6 +105,15 @@ func (s *Service) useMemory(memory index.Config) error {
 	return nil
 }
 
+// LimitMemory sets the byte bound of the memory index, or the least one that its entries need if that is more. It returns
+// the bound, 0 over a backend.
+func (s *Service) LimitMemory(maxBytes int64) int64 {
+	if s.index == nil {
+		return 0
+	}
+	return s.index.Limit(maxBytes)
+}
+
 // Places returns the places of each group: a place is a group on one rank. The caller must not modify them.
 func (s *Service) Places() [][]int { return s.places }
 

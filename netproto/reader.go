@@ -94,6 +94,9 @@ func NewReader(limits Limits, alignment int) *Reader {
 	return r
 }
 
+// SetMaxMessage sets Limits.MaxMessage. It may be called between messages, and in Handler.End.
+func (r *Reader) SetMaxMessage(bytes int64) { r.limits.MaxMessage = bytes }
+
 // SetAlignment sets the alignment that Request.Unaligned is about, for the messages after the
 // current one.
 func (r *Reader) SetAlignment(alignment int) { r.alignment = uint64(max(alignment, 0)) }

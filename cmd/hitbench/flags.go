@@ -49,6 +49,7 @@ func serverFlags(flags *pflag.FlagSet, f *connectflags.Flags) {
 }
 
 func connectionFlags(flags *pflag.FlagSet, f *connectflags.Flags) {
+	f.Single = true
 	f.AddAddress(flags)
 	f.Add(flags)
 }

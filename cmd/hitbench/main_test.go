@@ -177,6 +177,7 @@ func TestReplayWrongUsage(t *testing.T) {
 		"no such command": {[]string{"reply"}, `unknown command "reply"; did you mean replay?`},
 		"no trace":        {[]string{"replay"}, "--trace is required"},
 		"no such flag":    {[]string{"replay", "--trase", excerpt}, "unknown flag: --trase; did you mean --trace?"},
+		"a list":          {[]string{"run", "--connect", "a,b"}, `--connect: "a,b" is a list, and one server is asked; give its address by --connect`},
 		"an address":      {[]string{"run", "tcp://127.0.0.1:7557"}, `unexpected argument "tcp://127.0.0.1:7557"; give it as --connect`},
 		"a trace":         {[]string{"replay", excerpt}, "unexpected argument \"" + excerpt + "\"; give it as --trace"},
 		"an argument":     {[]string{"replay", "--trace", excerpt, "x"}, `unexpected argument "x"`},

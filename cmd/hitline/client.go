@@ -38,7 +38,8 @@ router.listen over HTTP: --connect http://host:port, by default port 8557 of
 this machine.
 
 A variable is read if its flag is not given. HITLINE_ADDRESS has the address,
-but holders and router do not read it.
+but holders and router do not read it. Both may be a list with commas: the
+pool's name says which server is asked, and the next one if it is away.
 Exit codes: 0 done, 1 refused or a bad answer, 2 wrong usage, 3 no connection.`
 
 // addFlags defines the flags. Commands call it after their own, which help lists first.

@@ -219,10 +219,14 @@ func TestAddressVariable(t *testing.T) {
 	}
 	assert.Equal(t, exitDone, runClient(t, done, "ping").code, "the flag goes before the variable")
 	assert.Equal(t, exitDone, hitline(t, "", "doctor").code, "it does not connect")
+	assert.Equal(t, exitDone, runClient(t, "127.0.0.1:1, "+done, "ping").code, "the next of a list")
+	assert.Contains(t, runClient(t, "127.0.0.1:1,localhost:1", "ping").stderr, "no server at 127.0.0.1:1,localhost:1 (connection refused)")
 
 	for value, want := range map[string]string{
 		"udp://a:1": `HITLINE_ADDRESS: "udp://a:1": unknown scheme "udp"; use tcp://host:port, tls://host:port or ipc:///path`,
 		"a:0":       `HITLINE_ADDRESS: "a:0" has port 0; give the port of the server, 1 to 65535`,
+		"a,auto":    "HITLINE_ADDRESS: auto is no address of a list: an engine with it runs a server of its own",
+		"a,b:0":     `HITLINE_ADDRESS: "b:0" has port 0; give the port of the server, 1 to 65535`,
 		"auto":      "HITLINE_ADDRESS is auto: an engine with that runs a server of its own; give the address in its log by --connect",
 	} {
 		t.Setenv(connectflags.AddressVariable, value)

@@ -226,3 +226,17 @@ func TestDeploySystemd(t *testing.T) {
 	assert.Greater(t, most, int64(2*storeMemory+rest))
 	assert.Zero(t, number(`LimitCORE=(\d+)`), "no secret is written to a file")
 }
+
+// The socket unit has an address of the configuration that the packages install, and restarts leave it alone.
+func TestDeploySocketUnit(t *testing.T) {
+	match := regexp.MustCompile(`(?m)^ListenStream=(.*)$`).FindStringSubmatch(deployFile(t, "hitline.socket"))
+	require.NotNil(t, match)
+	text, err := initFiles.ReadFile("init/memory.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "tcp://"+match[1])
+	for _, script := range []string{"postinst", "postremove.rpm"} {
+		for line := range strings.Lines(deployFile(t, "package/"+script)) {
+			assert.False(t, strings.Contains(line, "restart") && strings.Contains(line, "hitline.socket"), line)
+		}
+	}
+}

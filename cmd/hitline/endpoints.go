@@ -42,15 +42,11 @@ const (
 	maxScrapes = 4
 )
 
-// openEndpoints binds the address and serves in the background until close.
-func openEndpoints(address string, srv *server.Server, options endpointOptions, logger *slog.Logger) (*httpServer, error) {
+// openEndpoints serves in the background until close.
+func openEndpoints(listener net.Listener, srv *server.Server, options endpointOptions, logger *slog.Logger) *httpServer {
 	registry := prometheus.NewRegistry()
 	for _, c := range options.allCollectors(srv) {
 		registry.MustRegister(recoveringCollector{c})
-	}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", listenError(err, "give another address"))
 	}
 	mux := endpointsMux(registry, srv.Ready, srv.BackendFailure, errorLogger{logger})
 	mux.Handle("GET /status", &statusHandler{options.status, make(chan struct{}, maxStatus)})
@@ -64,10 +60,10 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	}
 	guard := options.guard
 	guard.Links = []string{"/", "/metrics", "/healthz", "/readyz"}
-	return serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpListener{
+	return serveHTTP(newHTTPServer(guard.Handler(mux), srv.Draining, logger), &httpListener{
 		field: "metrics", bound: listener, maxConns: httpConns(maxMetricsConns, server.OpenFileLimit()), cpu: options.cpu,
 		probes: []string{"/healthz", "/readyz"},
-	}, logger), nil
+	}, logger)
 }
 
 // allCollectors returns those of the metrics.

@@ -154,7 +154,7 @@ func TestPanicOfAnEndpoint(t *testing.T) {
 		}
 		return nil
 	}, func() error { return nil }, errorLogger{logger})
-	handler := newHTTPServer(mux, logger).Handler
+	handler := newHTTPServer(mux, func() bool { return false }, logger).Handler
 	get := func(path string) int {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

@@ -37,7 +37,7 @@ type pipeClient struct {
 // startHTTP serves handler until the test ends.
 func startHTTP(t *testing.T, maxConns int, handler http.Handler) *pipeServer {
 	s := &pipeServer{t: t, pipes: make(lookuptest.Pipes)}
-	s.http = newHTTPServer(handler, slog.New(slog.DiscardHandler))
+	s.http = newHTTPServer(handler, func() bool { return false }, slog.New(slog.DiscardHandler))
 	listener := (&httpListener{bound: s.pipes, maxConns: maxConns, cpu: cpushare.New(8)}).listen(s.http)
 	served := make(chan struct{})
 	go func() {

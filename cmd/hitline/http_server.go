@@ -29,10 +29,10 @@ const (
 	closeTimeout = time.Second
 )
 
-// newHTTPServer returns a server for the listener of an httpListener.
-func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
+// newHTTPServer returns a server for the listener of an httpListener. While it drains, each reply closes its connection.
+func newHTTPServer(handler http.Handler, draining func() bool, logger *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:           recoveringHandler{handler, logger},
+		Handler:           outerHandler{handler, draining, logger},
 		ConnState:         setConnState,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
@@ -43,14 +43,18 @@ func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// recoveringHandler answers with status 500 after a panic, and logs it.
-type recoveringHandler struct {
+// outerHandler is around all others: it answers with status 500 after a panic, and logs it.
+type outerHandler struct {
 	http.Handler
-	logger *slog.Logger
+	draining func() bool
+	logger   *slog.Logger
 }
 
 // ServeHTTP implements http.Handler.
-func (h recoveringHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h outerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.draining() {
+		w.Header().Set("Connection", "close")
+	}
 	defer func() {
 		switch why := recover(); why {
 		case nil:

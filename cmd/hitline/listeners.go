@@ -86,11 +86,13 @@ func (l listener) readPart(p config.Part) (config.Update, []string, error) {
 	return l.cfg.ReadPart(l.entry(), p, time.Now())
 }
 
-// serverListeners returns what the server needs of listeners: those of a configuration with n entries of listen.
-func serverListeners(list []readListener, n int) []server.Listener {
+// serverListeners returns those of listen.
+func (r *running) serverListeners() []server.Listener {
 	var all []server.Listener
-	for i := range list[:n] {
-		all = append(all, list[i].Listener)
+	for i := range r.cfg.Listen {
+		l := r.read[i].Listener
+		l.Socket = r.sockets[config.ListenPath(i)]
+		all = append(all, l)
 	}
 	return all
 }

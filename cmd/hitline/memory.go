@@ -23,12 +23,17 @@ const storeMemory = lookup.DefaultMaxKeyBytes / 10 * 16
 // maxRequestMemory is what requests at router.listen hold at most in bytes: see requestMemory.
 const maxRequestMemory = 256 << 20
 
-// memoryAccount returns the account of what peers make the server hold. Its bound is
+// memoryAccount returns the account of what peers make the server hold.
+func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount {
+	return lookup.NewMemoryAccount(memoryBound(cfg, store))
+}
+
+// memoryBound returns the bound of what peers make the server hold in bytes:
 // limits.max_memory. If that is 0, it is that of connections, over a store storeMemory; but at
 // most half of what the machine or the container has besides the memory index and what the router holds.
-func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount {
+func memoryBound(cfg *config.Config, store *remoteStore) int64 {
 	if most := int64(cfg.Limits.MaxMemory); most > 0 {
-		return lookup.NewMemoryAccount(most)
+		return most
 	}
 	most := server.DefaultLimits().MaxMemory
 	if store != nil {
@@ -38,7 +43,7 @@ func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount
 		held := indexMemory(cfg, store) + holderMemory(cfg) + eventMemory(cfg)
 		most = min(most, max((total-held)/2, config.MinMemory))
 	}
-	return lookup.NewMemoryAccount(most)
+	return most
 }
 
 // requestMemory returns the bound of what requests at router.listen hold in bytes, besides an account: five eighths as

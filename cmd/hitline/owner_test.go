@@ -67,7 +67,7 @@ func TestSignalAfterTheEnd(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		}}
-		assert.NoError(t, wait(ctx, srv, signals, func() time.Duration { return time.Minute }, slog.New(slog.DiscardHandler)))
+		assert.NoError(t, wait(ctx, srv, signals, func() stopTimes { return stopTimes{timeout: time.Minute} }, slog.New(slog.DiscardHandler)))
 	})
 }
 

@@ -21,6 +21,8 @@ type poolServices struct {
 	store  *remoteStore
 	shared *lookup.SharedBackend // nil over memory
 	memory *lookup.MemoryAccount // of what peers make the server hold
+
+	kept map[string]*lookup.Service // by paths of pools: those that are used again, if nothing has changed; nil for none
 }
 
 func newPoolServices(cfg *config.Config, store *remoteStore, logger *slog.Logger) *poolServices {
@@ -64,6 +66,9 @@ func (p *poolServices) accept() func(coordinator.Pool) (*lookup.Service, error) 
 
 // service returns the service of the pool that is configured at path.
 func (p *poolServices) service(path string, pool coordinator.Pool) (*lookup.Service, error) {
+	if kept := p.kept[path]; isServed(kept, pool) {
+		return kept, nil
+	}
 	service, err := p.newService(pool)
 	switch {
 	case errors.Is(err, api.ErrConfig):

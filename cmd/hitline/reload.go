@@ -11,42 +11,55 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/requesterror"
+	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
 )
 
 // reloadable is the part of a started server.Server that a reload uses.
 type reloadable interface {
 	SetListener(address string, settings server.Settings) error
+	SetLimits(limits server.Limits) error
+	SetPools(own *lookup.Service, named []server.ServedPool, accept func(coordinator.Pool) (*lookup.Service, error)) ([]server.GonePool, error)
+	Pools() []server.ServedPool
 }
 
-// reloader reads the configuration of a server again: all of it at a signal, the files of its listeners when they change.
-// It belongs to one goroutine, except drain.
+// reloader reads the configuration of a server again: all of it at a signal and when its file changes, the files of its
+// listeners when they change.
+// It belongs to one goroutine, except stop.
 type reloader struct {
 	source    config.Source
-	cfg       *config.Config     // what is in effect
+	cfg       *config.Config // what is in effect
+	file      watchedFile
 	listeners []*watchedListener // that are bound, in the order of cfg.Listen
+	pools     *servedPools
 	srv       reloadable
 	level     *slog.LevelVar // of logger
 	logger    *slog.Logger
 	router    *atomic.Pointer[server.Settings] // of router.listen; only used if listeners has its entry
-	drain     atomic.Int64                     // drain_timeout in nanoseconds
+	stop      atomic.Pointer[stopTimes]
 }
 
 // newReloader returns that of a server which runs as from says.
 func newReloader(from *running, srv reloadable) *reloader {
 	r := &reloader{
 		source: from.source, cfg: from.cfg, srv: srv, level: from.level, logger: from.logger,
+		file: from.file, pools: &servedPools{from.services, from.service, from.named},
 	}
 	for i, l := range from.listeners {
 		r.listeners = append(r.listeners, watchListener(l, from.read[i].Settings, from.read[i].files))
 	}
-	r.drain.Store(int64(from.cfg.DrainTimeout))
+	r.setStopTimes()
 	return r
 }
 
-// drainTimeout returns the time that is in effect. It is safe for concurrent use.
-func (r *reloader) drainTimeout() time.Duration { return time.Duration(r.drain.Load()) }
+// stopTimes returns the times that are in effect. It is safe for concurrent use.
+func (r *reloader) stopTimes() stopTimes { return *r.stop.Load() }
+
+func (r *reloader) setStopTimes() {
+	r.stop.Store(&stopTimes{time.Duration(r.cfg.DrainDelay), time.Duration(r.cfg.DrainTimeout)})
+}
 
 // start reloads at each signal, and polls. stop ends that. It does not wait for a read that hangs in a remote file system.
 func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
@@ -95,6 +108,7 @@ const notReloaded = "not reloaded"
 
 // reload reads the configuration and all files, and puts into effect what can change. An error changes nothing.
 func (r *reloader) reload() {
+	r.file.taken = look(r.file.paths())
 	next, err := config.Load(r.source)
 	var files []readFiles
 	var c *change
@@ -102,8 +116,9 @@ func (r *reloader) reload() {
 		files = readAll(r.listeners, next)
 		c, err = r.prepare(next, files)
 	}
+	var gone []string
 	if err == nil {
-		err = r.apply(c)
+		gone, err = r.apply(c)
 	}
 	if err != nil {
 		r.logger.Error(notReloaded, "error", err.Error())
@@ -113,17 +128,21 @@ func (r *reloader) reload() {
 		r.warn(f.warnings)
 	}
 	r.warn(next.Warnings(r.source.File))
-	r.logReload(c)
+	r.logReload(c, gone)
 }
 
-// logReload logs what a reload has changed, and what it has left.
-func (r *reloader) logReload(c *change) {
+// logReload logs what a reload has changed, which pools are gone, and what it has left.
+func (r *reloader) logReload(c *change, gone []string) {
 	var differing []listener
 	for _, l := range c.differing {
 		differing = append(differing, l.listener)
 	}
 	logAccess(differing, r.logger)
-	r.logger.Info("reloaded", "changed", c.changed)
+	attrs := []any{"changed", c.changed}
+	if len(gone) > 0 {
+		attrs = append(attrs, "pools_gone", gone)
+	}
+	r.logger.Info("reloaded", attrs...)
 	if len(c.left) > 0 {
 		r.logger.Warn("some changes need a restart", "fields", c.left)
 	}
@@ -156,6 +175,7 @@ func (r *reloader) warn(warnings []string) {
 // change is what a reload puts into effect.
 type change struct {
 	cfg           *config.Config
+	pools         *servedPools // nil if they stay
 	listeners     []*watchedListener
 	differing     []readFiles // of the listeners whose settings differ
 	changed, left []string    // paths of fields, and of files
@@ -165,6 +185,12 @@ type change struct {
 func (r *reloader) prepare(next *config.Config, files []readFiles) (*change, error) {
 	c := &change{}
 	c.cfg, c.changed, c.left = r.cfg.Merge(next)
+	if !c.cfg.HasPoolsOf(r.cfg) {
+		var err error
+		if c.pools, err = r.pools.with(c.cfg); err != nil {
+			return nil, err
+		}
+	}
 	for i, before := range r.listeners {
 		f := files[i]
 		changed := before.differing(f.files)
@@ -184,16 +210,22 @@ func (r *reloader) prepare(next *config.Config, files []readFiles) (*change, err
 }
 
 // apply puts c into effect.
-func (r *reloader) apply(c *change) error {
+func (r *reloader) apply(c *change) (gone []string, err error) {
+	if gone, err = r.applyPools(c); err != nil {
+		return nil, err
+	}
 	for _, l := range c.differing {
 		if err := r.setListener(l.listener, l.Settings); err != nil {
-			return err
+			return nil, err
 		}
 	}
+	if err := r.applyLimits(c); err != nil {
+		return nil, err
+	}
 	r.level.Set(logLevel(c.cfg.Log.Level))
-	r.drain.Store(int64(c.cfg.DrainTimeout))
 	r.cfg, r.listeners = c.cfg, c.listeners
-	return nil
+	r.setStopTimes()
+	return gone, nil
 }
 
 // setListener puts the settings of a listener into effect.

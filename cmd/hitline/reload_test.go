@@ -18,9 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
 )
 
@@ -28,6 +30,8 @@ import (
 type fakeReloadable struct {
 	calls    []string
 	settings map[string]server.Settings
+	limits   server.Limits
+	pools    []server.ServedPool
 }
 
 func (f *fakeReloadable) SetListener(address string, settings server.Settings) error {
@@ -35,6 +39,24 @@ func (f *fakeReloadable) SetListener(address string, settings server.Settings) e
 	f.settings[address] = settings
 	return nil
 }
+
+func (f *fakeReloadable) SetLimits(limits server.Limits) error {
+	f.calls = append(f.calls, "limits")
+	f.limits = limits
+	return nil
+}
+
+func (f *fakeReloadable) SetPools(own *lookup.Service, named []server.ServedPool, _ func(coordinator.Pool) (*lookup.Service, error)) ([]server.GonePool, error) {
+	f.calls = append(f.calls, "pools")
+	f.pools = nil
+	if own != nil {
+		f.pools = []server.ServedPool{{Service: own}}
+	}
+	f.pools = append(f.pools, named...)
+	return []server.GonePool{{Name: "x", Blocks: 7}}, nil
+}
+
+func (f *fakeReloadable) Pools() []server.ServedPool { return f.pools }
 
 func (f *fakeReloadable) take() []string {
 	calls := f.calls
@@ -62,6 +84,12 @@ func newTestReloader(t *testing.T, yaml string) *testReloader {
 	running := &running{source: source, cfg: cfg, listeners: listenersOf(cfg), level: level, logger: newLogger(&r.logs, "text", level)}
 	running.read, err = readListeners(running.listeners)
 	require.NoError(t, err)
+	running.file = watchFile(r.file)
+	running.services = newPoolServices(cfg, nil, running.logger)
+	running.service, err = running.services.defaultPool()
+	require.NoError(t, err)
+	running.named, err = running.services.namedPools()
+	require.NoError(t, err)
 	r.reloader = newReloader(running, r.srv)
 	return r
 }
@@ -87,15 +115,20 @@ func TestReload(t *testing.T) {
 	assert.Empty(t, r.srv.take())
 
 	r.write("listen:\n  - {address: \"tcp://127.0.0.1:2\", allow: [ping]}\n  - 127.0.0.1:1\n  - 127.0.0.1:3\n" +
-		"limits: {max_hashes: 5, max_memory: 1GiB}\ndrain_timeout: 3s\nloops: 2\npool: {tp_size: 1}\npools: {a: {}}\nlog: {level: warn, format: json}\n")
+		"limits: {max_hashes: 5, max_memory: 1GiB, max_account: 1MiB}\ndrain_delay: 1s\ndrain_timeout: 3s\nloops: 2\npool: {tp_size: 1}\npools: {a: {}}\nlog: {level: warn, format: json}\n")
 	for range 2 {
 		r.reload()
 		lines := r.lines()
-		assert.Equal(t, `level=WARN msg="some changes need a restart" fields="[listen loops pools limits.max_hashes limits.max_memory log.format]"`, lines[len(lines)-1])
+		assert.Equal(t, `level=WARN msg="some changes need a restart" fields="[listen loops limits.max_account log.format]"`, lines[len(lines)-1])
 	}
-	assert.Equal(t, []string{"tcp://127.0.0.1:2"}, r.srv.take(), "once")
+	assert.Equal(t, []string{"pools", "tcp://127.0.0.1:2", "limits"}, r.srv.take(), "once")
+	assert.Equal(t, 5, r.srv.limits.MaxHashes)
+	_, maxMemory, _ := r.pools.services.memory.Usage()
+	assert.EqualValues(t, 1<<30, maxMemory)
+	require.Len(t, r.srv.pools, 2)
+	assert.Equal(t, "a", r.srv.pools[1].Name)
 	assert.Equal(t, []string{"ping"}, r.srv.settings["tcp://127.0.0.1:2"].Rules.Anonymous.Names())
-	assert.Equal(t, 3*time.Second, r.drainTimeout())
+	assert.Equal(t, stopTimes{delay: time.Second, timeout: 3 * time.Second}, r.stopTimes())
 	assert.Equal(t, slog.LevelWarn, r.level.Level())
 }
 
@@ -121,7 +154,7 @@ func TestReloadOfAWrongConfiguration(t *testing.T) {
 		require.Len(t, lines, 1, lines)
 		assert.Contains(t, lines[0], `level=ERROR msg="not reloaded" error="`)
 		assert.Contains(t, lines[0], test.want)
-		assert.Equal(t, 10*time.Second, r.drainTimeout())
+		assert.Equal(t, stopTimes{timeout: 10 * time.Second}, r.stopTimes())
 		writeAt(t, tokens, "tokens: [{name: a, token: 0123456789abcdef, allow: all}]\n", 1)
 	}
 	assert.Empty(t, r.srv.take())

@@ -4,9 +4,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"net"
 	"sync/atomic"
 
+	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
@@ -32,7 +32,7 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 	if err != nil {
 		return nil, r.cfg.WithOrigin("router.listen", err)
 	}
-	bound, err := net.Listen("tcp", address)
+	bound, err := r.sockets.listen(config.RouterListenPath, address)
 	if err != nil {
 		return nil, fmt.Errorf("router.listen: %w", listenError(err, "give another address"))
 	}
@@ -41,7 +41,7 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 		Service: r.router, Authorize: httpapi.ByRules(r.routerRules), Local: r.cfg.Router.Listen.IsLocal(), Hosts: r.cfg.HTTPHosts,
 		Loaded: f.loaded.Load, Ready: srv.Ready, Logger: r.logger, MaxMemory: requestMemory(r.services.memory),
 	})
-	s := newHTTPServer(f.handler, r.logger)
+	s := newHTTPServer(f.handler, srv.Draining, r.logger)
 	s.ReadTimeout, s.WriteTimeout = 0, 0 // the handler has its own
 	s.ConnContext = httpapi.ConnContext
 	listener := &httpListener{

@@ -45,10 +45,10 @@ func newServeCmd() *cobra.Command {
 a YAML file, then from variables (HITLINE_POOL_TP_SIZE is pool.tp_size), then
 from flags. It logs one line "ready" with the bound addresses.
 
-SIGTERM and SIGINT stop it once requests in flight are answered, or
-drain_timeout is over; a second signal, a second later, stops it at once. SIGHUP
-makes it read its configuration again, and it logs which fields need a restart.
-Files of tokens and certificates are also read when they change.`,
+SIGTERM and SIGINT stop it, after drain_delay, once requests in flight are
+answered, or drain_timeout is over; a second signal, a second later, stops it at
+once. It reads its configuration again at SIGHUP and when the file changes, and
+logs which fields need a restart; files of tokens and certificates likewise.`,
 		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --check",
 		Args:    cli.NoArgs,
 	}
@@ -121,6 +121,7 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
 	}
+	file := watchFile(src.File)
 	cfg, err := config.Load(src)
 	if err != nil {
 		return configError(err)
@@ -136,7 +137,7 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 	if err != nil {
 		return configError(err)
 	}
-	err = serveFrom(cmd, &running{source: src, cfg: cfg, hangups: hangups, store: store, cpu: cpushare.Half(), level: level, logger: logger}, check)
+	err = serveFrom(cmd, &running{source: src, file: file, cfg: cfg, hangups: hangups, store: store, cpu: cpushare.Half(), level: level, logger: logger}, check)
 	if store != nil && !errors.Is(err, errSecondSignal) {
 		if err := store.Close(); err != nil {
 			logger.Warn("the store was not closed well", "backend", store.Name(), "error", err.Error())
@@ -190,6 +191,10 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 	for _, warning := range warnings {
 		logger.Warn(warning)
 	}
+	if r.sockets, err = takePassedSockets(cmd.Context(), cfg); err != nil {
+		return configError(err)
+	}
+	defer r.sockets.close()
 	return r.run(cmd.Context())
 }
 
@@ -219,11 +224,13 @@ func serverLimits(l config.Limits) server.Limits {
 // running is a server with what it serves.
 type running struct {
 	source    config.Source
+	file      watchedFile // of source
 	cfg       *config.Config
 	listeners []listener
 	read      []readListener   // of listeners
 	level     *slog.LevelVar   // of logger
 	hangups   <-chan os.Signal // each means to reload
+	sockets   passedSockets
 
 	store    *remoteStore // nil for the memory backend
 	services *poolServices
@@ -265,10 +272,11 @@ func (r *running) run(ctx context.Context) error {
 	collector := status.NewCollector(srv, r.router, r.logger)
 	defer background(collector.Run)()
 	if r.cfg.Metrics != "" {
-		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(collector, routerSrv.handler), r.logger)
+		listener, err := r.sockets.listen(config.MetricsPath, r.cfg.Metrics)
 		if err != nil {
-			return err
+			return fmt.Errorf("metrics: %w", listenError(err, "give another address"))
 		}
+		e := openEndpoints(listener, srv, r.endpointOptions(collector, routerSrv.handler), r.logger)
 		defer e.close() // after draining, during which /readyz is not ready
 		readyAttrs = append(readyAttrs, "metrics", e.address)
 	}
@@ -291,7 +299,7 @@ func (r *running) run(ctx context.Context) error {
 	reloads := newReloader(r, srv)
 	reloads.router = &r.routerSettings
 	defer reloads.start(r.hangups)()
-	return wait(ctx, startedServer{srv, routerSrv.httpServer, collector}, signals, reloads.drainTimeout, r.logger)
+	return wait(ctx, startedServer{srv, routerSrv.httpServer, collector}, signals, reloads.stopTimes, r.logger)
 }
 
 // logEmptyIndex says that nothing is found yet, if a pool is over memory: who starts a server for an engine may wonder
@@ -330,13 +338,34 @@ func startServer(ctx context.Context, srv *server.Server) error {
 
 // newServer returns the lookup server.
 func (r *running) newServer() (*server.Server, error) {
+	firstLook, secondLook, err := lookTimes()
+	if err != nil {
+		return nil, err
+	}
 	return server.New(r.service, server.Config{
-		Listeners:        serverListeners(r.read, len(r.cfg.Listen)),
+		Listeners:        r.serverListeners(),
 		OtherConnections: r.otherConnections(), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
 		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory, CPU: r.cpu,
-		AccountBytes: accountBytes(r.cfg.Limits.MaxAccount),
-		Ready:        r.routerReady, Version: buildVersion(), Logger: r.logger,
+		AccountBytes: accountBytes(r.cfg.Limits.MaxAccount), FirstLook: firstLook, SecondLook: secondLook,
+		Ready: r.routerReady, Version: buildVersion(), Logger: r.logger,
 	})
+}
+
+// lookTimes returns server.Config.FirstLook and SecondLook: tests shorten them, such as HITLINE_TEST_LOOKS=2s,10s.
+func lookTimes() (first, second time.Duration, err error) {
+	const name = "HITLINE_TEST_LOOKS"
+	text := os.Getenv(name)
+	if text == "" {
+		return 0, 0, nil
+	}
+	one, two, _ := strings.Cut(text, ",")
+	if first, err = time.ParseDuration(one); err == nil {
+		second, err = time.ParseDuration(two)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("%w: %s is %q, not two durations: %w", api.ErrConfig, name, text, err)
+	}
+	return first, second, nil
 }
 
 // otherConnections returns how many connections the HTTP listeners may have.
@@ -388,6 +417,7 @@ func (r *running) poolAttrs(addrs []string) []any {
 type runningServer interface {
 	Done() <-chan struct{}
 	Err() error
+	Drain(ctx context.Context, delay time.Duration)
 	Shutdown(ctx context.Context) error
 }
 
@@ -409,10 +439,27 @@ func (s startedServer) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// wait waits until a signal, the end of ctx, or the end of srv. It shuts srv down within what
-// drainTimeout then returns, and returns nil. It returns an error if srv has stopped by itself, or
+// stopTimes are how long a stop may take.
+type stopTimes struct {
+	delay   time.Duration // drain_delay
+	timeout time.Duration // drain_timeout, which begins after the delay
+}
+
+// stop stops srv. A part of the timeout is left for those who have something unanswered when ZMTP connections have had
+// their time.
+func (t stopTimes) stop(ctx context.Context, srv runningServer) error {
+	ctx, cancel := context.WithTimeout(ctx, t.delay+t.timeout)
+	defer cancel()
+	draining, end := context.WithTimeout(ctx, t.delay+t.timeout-min(time.Second, t.timeout/2))
+	srv.Drain(draining, t.delay)
+	end()
+	return srv.Shutdown(ctx)
+}
+
+// wait waits until a signal, the end of ctx, or the end of srv. It stops srv within what
+// times then returns, and returns nil. It returns an error if srv has stopped by itself, or
 // if a second signal comes. After the end of ctx it ignores signals.
-func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drainTimeout func() time.Duration, logger *slog.Logger) error {
+func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, times func() stopTimes, logger *slog.Logger) error {
 	var why string
 	select {
 	case s := <-signals:
@@ -427,13 +474,13 @@ func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drai
 		return errors.New("the server stopped by itself, for no known reason")
 	}
 	first := time.Now() // before the log line, after which a second signal may be sent
-	timeout := drainTimeout()
-	logger.Info("stopping", "why", why, "drain_timeout", timeout.String())
+	t := times()
+	logger.Info("stopping", "why", why, "drain_delay", t.delay.String(), "drain_timeout", t.timeout.String())
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout) // ctx may have ended
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // ctx may have ended
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- requesterror.Call(func() error { return srv.Shutdown(ctx) }) }()
+	go func() { done <- requesterror.Call(func() error { return t.stop(ctx, srv) }) }()
 	err, second := untilSecond(first, done, signals)
 	switch {
 	case second != nil:

@@ -351,7 +351,7 @@ func TestTwoSignalsAreOne(t *testing.T) {
 				time.Sleep(time.Second) // the requests in flight
 				return nil
 			}}
-			err := wait(t.Context(), srv, signals, func() time.Duration { return time.Minute }, slog.New(slog.DiscardHandler))
+			err := wait(t.Context(), srv, signals, func() stopTimes { return stopTimes{timeout: time.Minute} }, slog.New(slog.DiscardHandler))
 			assert.ErrorIs(t, err, want, "%v", after)
 			time.Sleep(time.Second) // the shutdown ends
 		})
@@ -376,11 +376,17 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 type fakeServer struct {
 	done     chan struct{}
 	err      error
+	drain    func(ctx context.Context, delay time.Duration) // nil: there is nothing to do
 	shutdown func(ctx context.Context) error
 }
 
-func (s *fakeServer) Done() <-chan struct{}              { return s.done }
-func (s *fakeServer) Err() error                         { return s.err }
+func (s *fakeServer) Done() <-chan struct{} { return s.done }
+func (s *fakeServer) Err() error            { return s.err }
+func (s *fakeServer) Drain(ctx context.Context, delay time.Duration) {
+	if s.drain != nil {
+		s.drain(ctx, delay)
+	}
+}
 func (s *fakeServer) Shutdown(ctx context.Context) error { return s.shutdown(ctx) }
 
 func TestServerThatStopsByItself(t *testing.T) {
@@ -404,8 +410,16 @@ func TestDrainTimeout(t *testing.T) {
 		signals := make(chan os.Signal, 1)
 		signals <- syscall.SIGTERM
 		started := time.Now()
-		require.NoError(t, wait(t.Context(), srv, signals, func() time.Duration { return 7 * time.Second }, slog.New(slog.NewTextHandler(&log, nil))))
-		assert.Equal(t, 7*time.Second, time.Since(started))
+		var drained time.Duration
+		srv.drain = func(ctx context.Context, delay time.Duration) {
+			assert.Equal(t, 3*time.Second, delay)
+			<-ctx.Done()
+			drained = time.Since(started)
+		}
+		times := func() stopTimes { return stopTimes{3 * time.Second, 7 * time.Second} }
+		require.NoError(t, wait(t.Context(), srv, signals, times, slog.New(slog.NewTextHandler(&log, nil))))
+		assert.Equal(t, 9*time.Second, drained, "ZMTP clients leave a second for others")
+		assert.Equal(t, 10*time.Second, time.Since(started))
 		assert.Contains(t, log.String(), `level=WARN msg="stopped before all requests were answered"`)
 	})
 }

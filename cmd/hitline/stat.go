@@ -87,8 +87,8 @@ func formatStat(stat api.Stat, pools []servedPool) (string, error) {
 	if len(pools) == 0 {
 		return formatTable(stat, hidden)
 	}
-	stat.PoolNames = nil                                                                      // they are in the lines
-	hidden = append(slices.Clone(hidden), "vllm", "retention_s", "remembered_share", "curve") // of single pools
+	stat.PoolNames = nil                                                                                                             // they are in the lines
+	hidden = append(slices.Clone(hidden), "vllm", "retention_s", "evicted_age_s", "remembered_share", "curve", "measured_hit_share") // of single pools
 	sums := poolCounters(&stat)
 	for _, sum := range sums {
 		*sum = 0
@@ -120,6 +120,8 @@ func sumTokens(pools []servedPool) (sum *api.PoolTokens) {
 		sum.Open += of.Open
 		sum.NotCounted += of.NotCounted
 		sum.Keys += of.Keys
+		sum.LookedKeys += of.LookedKeys
+		sum.LooksDropped += of.LooksDropped
 	}
 	return sum
 }

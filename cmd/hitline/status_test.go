@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -111,8 +112,9 @@ func TestEndpointOptions(t *testing.T) {
 	} {
 		before := runtime.NumGoroutine()
 		test.options.cpu, test.options.status = cpushare.New(1), status.NewCollector(srv, nil, slog.New(slog.DiscardHandler))
-		e, err := openEndpoints("127.0.0.1:0", srv, test.options, slog.New(slog.DiscardHandler))
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
+		e := openEndpoints(listener, srv, test.options, slog.New(slog.DiscardHandler))
 		o := &metricsServer{metrics: e.address}
 		for _, path := range []string{"/status", "/debug/pprof/"} {
 			code, _ := o.send(t, "GET", path, "", "Host: hitline.example")

@@ -109,7 +109,7 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 	return &remoteStore{
 		Backend:   b,
 		addresses: strings.Split(strings.TrimPrefix(b.String(), b.Name()+" at "), ","),
-		remote:    lookup.RemoteConfig{Timeout: time.Duration(c.Timeout)},
+		remote:    lookup.RemoteConfig{Timeout: time.Duration(c.Timeout), NumBlocks: c.Blocks},
 		info: func(ctx context.Context) (diagnosis.Info, error) {
 			i, err := b.Info(ctx)
 			if err == nil && i.Mode == "cluster" && !c.InCluster() {
@@ -165,8 +165,8 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error)
 		Backend:   b,
 		addresses: c.Masters,
 		remote: lookup.RemoteConfig{
-			Timeout: time.Duration(c.Timeout),
-			Renew:   c.Renew.Lookup(), Remember: c.Remember.Lookup(), Grouped: c.Groups,
+			Timeout: time.Duration(c.Timeout), NumBlocks: c.Blocks,
+			Renew: c.Renew.Lookup(), Remember: c.Remember.Lookup(), Grouped: c.Groups,
 		},
 		info: func(ctx context.Context) (diagnosis.Info, error) {
 			i, err := b.Info(ctx)

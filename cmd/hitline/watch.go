@@ -83,8 +83,40 @@ func (w *watchedListener) differing(states fileStates) []string {
 	return paths
 }
 
+// watchedFile is the file of the configuration.
+type watchedFile struct {
+	path  string     // "" if there is none
+	taken fileStates // when it was read, or was about to be
+	seen  fileStates // at the last poll
+}
+
+// watchFile returns a file as it is before it is read.
+func watchFile(path string) watchedFile {
+	f := watchedFile{path: path}
+	f.taken = look(f.paths())
+	return f
+}
+
+func (f *watchedFile) paths() []string {
+	if f.path == "" {
+		return nil
+	}
+	return []string{f.path}
+}
+
+// hasChanged reports whether the file is another one than was read, and is not being written.
+func (f *watchedFile) hasChanged() bool {
+	now := look(f.paths())
+	isStill := len(now.changed(f.seen)) == 0
+	f.seen = now
+	return isStill && len(now.changed(f.taken)) > 0
+}
+
 // poll looks at all files, and puts those into effect that have changed.
 func (r *reloader) poll() {
+	if r.file.hasChanged() {
+		r.reload() // and not again if it is wrong, before it changes again
+	}
 	for _, l := range r.listeners {
 		for _, p := range l.parts {
 			now := look(p.files)

@@ -9,24 +9,35 @@ const SmallBytes = 64 << 10
 // Admission bounds the bytes of requests. A quarter of them is for small ones alone: large ones cannot keep them out. Who
 // has some may take only as many more as are left then: at most half of what others leave. Safe for concurrent use.
 type Admission struct {
-	max, maxLarge, share int64
-	all, large           atomic.Int64
+	max, share atomic.Int64
+	all, large atomic.Int64
 }
 
 // New returns an Admission of at most maxBytes. Besides, each Holder has share bytes of its own.
 func New(maxBytes, share int64) *Admission {
-	return &Admission{max: maxBytes, maxLarge: maxBytes - maxBytes/4, share: share}
+	a := &Admission{}
+	a.Resize(maxBytes, share)
+	return a
 }
+
+// Resize changes the bounds. Who holds more stays, and each Holder has the new share from its next Set on.
+func (a *Admission) Resize(maxBytes, share int64) {
+	a.max.Store(maxBytes)
+	a.share.Store(share)
+}
+
+// maxLarge is how many bytes large requests have at most.
+func (a *Admission) maxLarge() int64 { return a.max.Load() - a.max.Load()/4 }
 
 // MaxRequest returns how many bytes one sender gets at most: half of what large requests have, as none takes more than it
 // leaves.
-func (a *Admission) MaxRequest() int64 { return a.maxLarge / 2 }
+func (a *Admission) MaxRequest() int64 { return a.maxLarge() / 2 }
 
 // Held returns the bytes that are admitted.
 func (a *Admission) Held() int64 { return a.all.Load() }
 
 // Scarce returns how many bytes are to be freed for an eighth to be left, 0 or less if none.
-func (a *Admission) Scarce() int64 { return a.Held() - a.max/8*7 }
+func (a *Admission) Scarce() int64 { return a.Held() - a.max.Load()/8*7 }
 
 // Admit adds n bytes of a request. held is what its sender has already: if it is 0, they need only fit. It returns false and
 // adds nothing if that is too much.
@@ -39,9 +50,9 @@ func (a *Admission) Admit(n int64, small bool, held int64) bool {
 
 // add adds n bytes, unless fewer than some are left then.
 func (a *Admission) add(n int64, small bool, some int64) bool {
-	left := a.max - a.all.Add(n)
+	left := a.max.Load() - a.all.Add(n)
 	if !small {
-		left = min(left, a.maxLarge-a.large.Add(n))
+		left = min(left, a.maxLarge()-a.large.Add(n))
 	}
 	if left >= some {
 		return true
@@ -62,6 +73,7 @@ func (a *Admission) Free(n int64, small bool) {
 type Holder struct {
 	bytes atomic.Int64 // all
 	kept  int64        // of these
+	share int64        // that it had at the last Set
 }
 
 // Bytes returns how many bytes it holds. Any goroutine may call it.
@@ -72,8 +84,9 @@ func (h *Holder) Bytes() int64 { return h.bytes.Load() }
 // admitted longer. If it waits for requests of its own, it may keep as much as is left, and hold no more than before in any
 // case. Set returns false and changes nothing if that is too much.
 func (a *Admission) Set(h *Holder, n, kept int64, waits bool) bool {
-	hadSmall, hadLarge := a.parts(h.Bytes(), h.kept)
-	small, large := a.parts(n, kept)
+	share := a.share.Load()
+	hadSmall, hadLarge := parts(h.Bytes(), h.kept, h.share)
+	small, large := parts(n, kept, share)
 	if n > h.Bytes() || !waits {
 		if large > hadLarge && !a.add(large-hadLarge, false, large) {
 			return false
@@ -91,24 +104,24 @@ func (a *Admission) Set(h *Holder, n, kept int64, waits bool) bool {
 	a.Free(hadSmall-small, true)
 	a.Free(hadLarge-large, false)
 	h.bytes.Store(n)
-	h.kept = kept
+	h.kept, h.share = kept, share
 	return true
 }
 
 // Fits reports whether Set may make a holder hold n bytes of which none are kept.
 func (a *Admission) Fits(h *Holder, n int64) bool {
-	_, had := a.parts(h.Bytes(), h.kept)
-	_, large := a.parts(n, 0)
-	left := min(a.max-a.all.Load(), a.maxLarge-a.large.Load()) - (large - had)
+	_, had := parts(h.Bytes(), h.kept, h.share)
+	_, large := parts(n, 0, a.share.Load())
+	left := min(a.max.Load()-a.all.Load(), a.maxLarge()-a.large.Load()) - (large - had)
 	return large <= had || large <= left
 }
 
 // Admitted returns how many bytes of a holder are not of its own share.
-func (a *Admission) Admitted(h *Holder) int64 { return max(h.Bytes()-a.share, 0) }
+func (a *Admission) Admitted(h *Holder) int64 { return max(h.Bytes()-a.share.Load(), 0) }
 
-// parts returns how many of n bytes are small and large beyond the share, which is first of the large ones.
-func (a *Admission) parts(n, kept int64) (small, large int64) {
-	beyond := max(n-a.share, 0)
-	large = max(n-kept-a.share, 0)
+// parts returns how many of n bytes are small and large beyond a share, which is first of the large ones.
+func parts(n, kept, share int64) (small, large int64) {
+	beyond := max(n-share, 0)
+	large = max(n-kept-share, 0)
 	return beyond - large, large
 }

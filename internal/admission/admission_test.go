@@ -77,3 +77,24 @@ func TestHolder(t *testing.T) {
 	require.True(t, a.Set(&other, 0, 0, false))
 	require.Zero(t, a.Held()+a.large.Load())
 }
+
+// Bounds that change leave nobody with bytes that nobody holds, nor the other way round.
+func TestResize(t *testing.T) {
+	a := New(1000, 100)
+	var h, other Holder
+	require.True(t, a.Set(&h, 300, 50, false))
+	require.True(t, a.Set(&other, 150, 0, false))
+	require.EqualValues(t, 250, a.Held())
+	a.Resize(400, 20)
+	require.EqualValues(t, 300, h.Bytes(), "what is held stays")
+	require.EqualValues(t, 150, a.MaxRequest())
+	require.False(t, a.Set(&h, 301, 50, false))
+	require.True(t, a.Set(&h, 40, 0, false))
+	require.EqualValues(t, 20+50, a.Held(), "beyond the new share")
+	a.Resize(1000, 200)
+	require.True(t, a.Set(&other, 250, 0, false))
+	require.EqualValues(t, 20+50, a.Held())
+	require.True(t, a.Set(&h, 0, 0, false))
+	require.True(t, a.Set(&other, 0, 0, false))
+	require.Zero(t, a.Held()+a.large.Load())
+}

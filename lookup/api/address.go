@@ -42,6 +42,15 @@ func SplitAddress(addr string) (network, address string, err error) {
 	return "unix", rest, nil
 }
 
+// SplitList returns the addresses of a list with commas, at least one.
+func SplitList(list string) []string {
+	addresses := strings.Split(list, ",")
+	for i := range addresses {
+		addresses[i] = strings.TrimSpace(addresses[i])
+	}
+	return addresses
+}
+
 // AddPort returns an address with a port behind its host if there is none. What SplitAddress refuses it returns as it is.
 func AddPort(addr, port string) string {
 	network, rest, err := SplitAddress(addr)

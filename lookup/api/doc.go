@@ -5,7 +5,7 @@
 //   - [PromptStore], a store of a prompt, and [PartsError], what of it was not stored
 //   - [Explanation], [Stat] and [Instance], the JSON documents of explain, stat and ping
 //   - [Histogram], what a server and a service have observed
-//   - [SplitAddress] and [AddPort], the syntax of addresses
+//   - [SplitAddress], [SplitList] and [AddPort], the syntax of addresses
 //
 // Programs are promised all of it. It links neither the server nor the client. Hit, Stat and
 // Explanation are plain values. Copies share the slice of Hit.TailBoundaries, the maps of Stat, and

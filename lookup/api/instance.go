@@ -14,4 +14,6 @@ type Instance struct {
 	// PromptAlignment, in tokens, is what the tokens of a lookup are multiples of in the connection's pool: 1 from vLLM
 	// 0.27.0 on. Missing if the connection has no pool.
 	PromptAlignment int64 `json:"prompt_alignment,omitempty"`
+	// Draining says that the server is about to stop: whoever knows another one should ask that.
+	Draining bool `json:"draining,omitempty"`
 }

@@ -20,11 +20,20 @@ type PoolTokens struct {
 	// RetentionSeconds is up to which age half of the blocks that were in the pool are still found when they are asked for again,
 	// 0 if that is not known.
 	RetentionSeconds float64 `json:"retention_s"`
-	// Curve says which share of the tokens that are asked for LRU pools of other sizes would give, of the last 24 hours. It is
-	// empty while too little is remembered to tell.
-	Curve []SizedPool `json:"curve"`
+	// EvictedAgeSeconds is how long ago half or more of the blocks that the pool has evicted had last been asked for, when they were asked
+	// for again. 0 means that it is not known.
+	EvictedAgeSeconds float64 `json:"evicted_age_s"`
+	// Curve says which share of the tokens that are asked for LRU pools of other sizes would give, of the last 24 hours, and
+	// MeasuredHitShare which share the pool gave. They are absent while too little is remembered to tell. If the size of the pool is
+	// known, sizes are multiples of it.
+	Curve            []SizedPool `json:"curve"`
+	MeasuredHitShare *float64    `json:"measured_hit_share,omitempty"`
 	// Keys is how many keys lookups of the whole prompts would have asked a store for, once for each prompt.
 	Keys int64 `json:"keys"`
+	// LookedKeys is how many keys a store was asked for to see whether engines have saved what they lacked, and LooksDropped how many
+	// such looks could not be made.
+	LookedKeys   int64 `json:"looked_keys"`
+	LooksDropped int64 `json:"looks_dropped"`
 	// Askers are the askers with the most prompts, the busiest first. OtherAskers sums up the others, if there are some.
 	Askers      []Asker `json:"askers,omitempty"`
 	OtherAskers *Asker  `json:"other_askers,omitempty"`
@@ -52,9 +61,20 @@ func HitShare(tokens map[string]int64) (share float64, ok bool) {
 	return float64(tokens["pool"]) / float64(asked), true
 }
 
+// AtSize returns the hit share of a size, such as "2". It returns false if it is not in the curve.
+func (t *PoolTokens) AtSize(size string) (share float64, ok bool) {
+	for _, of := range t.Curve {
+		if of.Size == size {
+			return of.HitShare, true
+		}
+	}
+	return 0, false
+}
+
 // SizedPool is a pool of another size.
 type SizedPool struct {
-	Blocks   int64   `json:"blocks"` // in every group and on every rank
+	Size     string  `json:"size,omitempty"`  // 0.25 to 4 times that of the pool, or inf
+	Blocks   int64   `json:"blocks,omitzero"` // in every group and on every rank; not of inf
 	HitShare float64 `json:"hit_share"`
 }
 

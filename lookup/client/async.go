@@ -59,8 +59,8 @@ func (c *Client) Async() *AsyncClient {
 // lookup with a copy of hashes, which are as for Client.Lookup. Later ones use the id alone until the
 // answer is returned.
 //
-// A lookup that fails, or is not answered within the client's timeout, is ready with a hit of 0. err
-// is then an error of a Client or ErrPending. A caller may ignore it and treat the lookup as a miss.
+// A lookup that fails, or is not answered within the client's timeout, is ready with a hit of 0, in the first Poll
+// if no lookup waits for a connection. err is then an error of a Client or ErrPending. A caller may ignore it and treat the lookup as a miss.
 func (a *AsyncClient) Poll(requestID string, numTokens int64, hashes coordinator.Hashes) (hit api.Hit, ready bool, err error) {
 	t := a.transport
 	t.mu.Lock()
@@ -84,7 +84,9 @@ func (a *AsyncClient) Poll(requestID string, numTokens int64, hashes coordinator
 	cl := &call{request: r, async: &asyncCall{client: a, id: requestID, deadline: time.Now().Add(t.timeout)}}
 	a.pending[requestID] = cl
 	a.copiedBytes += len(r.blob)
-	t.enqueue(cl)
+	if t.enqueue(cl); cl.state == callDone {
+		return a.takeAnswer(cl)
+	}
 	return api.Hit{}, false, nil
 }
 
@@ -109,6 +111,7 @@ func (a *AsyncClient) reserve(bytes int) error {
 
 // takeAnswer returns the answer of a pending call and removes the call.
 func (a *AsyncClient) takeAnswer(cl *call) (hit api.Hit, ready bool, err error) {
+	inVain := false
 	switch {
 	case cl.state == callDone:
 		hit, err = cl.hit, cl.err
@@ -116,8 +119,12 @@ func (a *AsyncClient) takeAnswer(cl *call) (hit api.Hit, ready bool, err error) 
 		return api.Hit{}, false, nil
 	default:
 		err = a.transport.unansweredError(cl, os.ErrDeadlineExceeded)
+		inVain = a.transport.waitedInVain(cl, os.ErrDeadlineExceeded)
 	}
 	a.removePending(cl)
+	if inVain {
+		a.transport.failFast()
+	}
 	return hit, true, err
 }
 

@@ -366,8 +366,7 @@ func schedule(t *testing.T, rng *rand.Rand) {
 	require.Zero(t, a.transport.inFlight.len())
 }
 
-// A server that is away costs an asynchronous lookup nothing but its hit, and is
-// found again.
+// A server that is away costs an asynchronous lookup its timeout once, and is found again.
 func TestAsyncRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
@@ -378,16 +377,25 @@ func TestAsyncRecovers(t *testing.T) {
 			}
 			return nil
 		}}
-		a := lazyClient(t, f.dialer(), defaultTimeout).Async()
+		a := lazyClient(t, f.dialer(), time.Second).Async()
 		notReady(t, a, "r", 48)
-		synctest.Wait()
-		_, ready, err := a.Poll("r", 48, coordinator.NewHashes(nil, 0))
-		require.True(t, ready)
-		require.ErrorIs(t, err, ErrConnect)
+		time.Sleep(time.Second - 1)
+		notReady(t, a, "r", 48)
+		time.Sleep(time.Nanosecond)
+		for range 100 {
+			begun := time.Now()
+			hit, ready, err := a.Poll("r", 48, coordinator.NewHashes(nil, 0))
+			require.True(t, ready)
+			require.Zero(t, hit.Tokens)
+			require.ErrorIs(t, err, ErrConnect)
+			require.ErrorContains(t, err, "away")
+			require.Zero(t, time.Since(begun))
+		}
 		away.Store(false)
 		time.Sleep(time.Second)
 		hit, err := pollReady(t, a, "r")
 		require.NoError(t, err)
 		require.EqualValues(t, 1, hit)
+		require.True(t, a.empty())
 	})
 }

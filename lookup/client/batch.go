@@ -59,7 +59,7 @@ func (c *Client) Batch(ctx context.Context, lookups []BatchLookup) error {
 		default:
 			l.Err = cl.err
 			own := errors.Is(cl.err, ErrRefused) || errors.Is(cl.err, errHit)
-			if !own || errors.As(cl.err, new(*setupError)) {
+			if !own || errors.As(cl.err, new(*BackoffError)) { // the setup was refused
 				lost = cl.err
 			}
 		}

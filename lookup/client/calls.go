@@ -19,6 +19,8 @@ type call struct {
 	abandoned bool          // its caller waits only until the blob is not read any longer
 	connect   bool          // waits for the setup of a connection alone: see Dial
 	answered  bool          // its reply came while it was being written
+	waited    bool          // a dial has failed while it was queued
+	sentAgain bool          // the connection that it was sent on first has ended
 	slot      uint32        // valid from callWriting on
 	delay     time.Duration // of the last try after a refusal as busy
 
@@ -78,10 +80,14 @@ func (t *transport) submit(calls ...*call) {
 	}
 }
 
-// enqueue queues a call, or fails it if the transport is closed. mu is held.
+// enqueue queues a call, or fails it if the transport is closed or no call waits. mu is held.
 func (t *transport) enqueue(cl *call) {
-	if t.closed {
+	switch {
+	case t.closed:
 		t.finish(cl, connectError(errClosed))
+		return
+	case t.outage.failFast:
+		t.finish(cl, t.outage.error())
 		return
 	}
 	cl.state = callQueued
@@ -92,9 +98,6 @@ func (t *transport) enqueue(cl *call) {
 // finish marks a call as done. mu is held.
 func (t *transport) finish(cl *call, err error) {
 	cl.state, cl.err = callDone, err
-	if err != nil {
-		cl.hit = api.Hit{} // that of an answer on a connection whose setup failed
-	}
 	switch {
 	case cl.async != nil:
 		cl.async.onDone(cl)
@@ -103,15 +106,11 @@ func (t *transport) finish(cl *call, err error) {
 	}
 }
 
-// deliver finishes a call that was answered. It waits with that for the replies to the setup, and
-// sends a call anew that was refused as busy. mu is held.
+// deliver finishes a call that was answered, and sends one anew that was refused as busy. mu is held.
 func (t *transport) deliver(cl *call, err error) {
 	switch {
 	case cl.state == callWriting: // finishBlob delivers it: its blob may still be read
 		cl.answered, cl.err = true, err
-	case t.inFlight.settingUp > 0:
-		cl.state, cl.err = callSent, err
-		t.early = append(t.early, cl)
 	case errors.Is(err, ErrBusy):
 		t.delayCall(cl, err)
 	default:
@@ -189,9 +188,12 @@ func (t *transport) await(ctx context.Context, cl *call, deadline time.Time) err
 // abandonCall abandons a call unless it is done. It returns when its blob is not read any longer.
 func (t *transport) abandonCall(cl *call, why error) error {
 	t.mu.Lock()
-	state := cl.state
+	state, inVain := cl.state, t.waitedInVain(cl, why)
 	why = t.unansweredError(cl, why)
 	t.abandonLocked(cl)
+	if inVain {
+		t.failFast()
+	}
 	t.mu.Unlock()
 	switch state {
 	case callDone:
@@ -208,6 +210,8 @@ func (t *transport) unansweredError(cl *call, why error) error {
 	switch {
 	case cl.delay > 0:
 		return fmt.Errorf("%w: %w: %w", ErrNoAnswer, why, cl.err)
+	case t.conn == nil && t.outage.lastErr != nil:
+		return fmt.Errorf("%w: %w: %w", ErrConnect, why, t.outage.lastErr)
 	case t.conn == nil:
 		return connectError(why)
 	}
@@ -221,7 +225,7 @@ func (t *transport) unansweredError(cl *call, why error) error {
 // the server may be gone without a word. mu is held.
 func (t *transport) closeSilent() {
 	if t.inFlight.len() > 0 && t.readErr == nil && time.Since(t.silentAt) >= 2*t.timeout {
-		t.readErr = fmt.Errorf("%w: no reply for %v", ErrConnect, 2*t.timeout)
+		t.readErr = fmt.Errorf("%w: %w for %v", ErrConnect, errSilent, 2*t.timeout)
 		closeConn(t.conn)
 	}
 }
@@ -236,7 +240,6 @@ func (t *transport) abandonLocked(cl *call) {
 		}
 	case callSent:
 		t.inFlight.abandon(cl)
-		t.early = slices.DeleteFunc(t.early, func(other *call) bool { return other == cl })
 	case callDelayed:
 		t.delayed[cl].Stop()
 		delete(t.delayed, cl)

@@ -30,13 +30,18 @@ import (
 // An error wraps one of ErrRefused, ErrConnect, ErrNoAnswer, ErrReply and ErrRequest, or
 // api.ErrPartlyDone. It also wraps the cause: the error of the code with ErrRefused,
 // context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded for the client's timeout,
-// net.ErrClosed after Close, or the network's error. A request is sent once, unless the server was
-// busy. A reply that cannot be true is an ErrReply, and a hit of 0.
+// net.ErrClosed after Close, or the network's error. A reply that cannot be true is an ErrReply, and a hit
+// of 0.
 //
-// A connection that is lost fails the calls that were sent on it. The next call dials a new one, and
-// those that were not sent yet go there. After a failed dial, calls fail without dialing until a
-// backoff is over: 10 ms at first, doubled each time up to a second, each randomized by half. Their
-// errors are equal texts, and have a *BackoffError in their chain.
+// # A server that is away
+//
+// Calls that were not sent yet when a connection is lost go to the next one. Those that were fail, unless they
+// change nothing (lookups, plans, masks, Explain, Ping, Stat): they are sent again, once, but not if the server's
+// last reply was a refusal. A call waits for a connection, which is dialed every 10 ms, until its own deadline,
+// if the server was there within the last 5 s; lookups of an AsyncClient always do. Once one has waited in vain,
+// or none waits, calls fail at once until the server answers a dial in the background: after 10 ms at first,
+// doubled each time up to a second, each randomized by half. Their errors are equal texts, and have a
+// *BackoffError in their chain.
 type Client struct {
 	transport *transport
 }
@@ -46,6 +51,10 @@ var _ api.PrefixCache = (*Client)(nil)
 // Dial connects to a server at tcp://host:port, host:port (an IPv6 address is in brackets),
 // tls://host:port, or ipc:///path. Without a port it is api.DefaultPort. Dial returns when the server has
 // taken the token and the pool, if there are any. The caller must close the Client. ctx bounds Dial alone.
+//
+// addr may be a list of addresses with commas. The client begins with one that follows from its pool's name, goes on
+// to the next if a server cannot be reached, and goes back after a minute. Each server is told the pool. Dial fails
+// with ErrRequest if the pool is in a server's memory, since each has an index of its own.
 func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	cfg := newConfig(opts)
 	d, err := cfg.dialer(addr)

@@ -104,7 +104,7 @@ type fakeConn struct {
 }
 
 func (f *fakeServer) dialer() *dialer {
-	d := newDialer(func(context.Context) (net.Conn, error) {
+	d := dialerOf(func(context.Context) (net.Conn, error) {
 		f.dials.Add(1)
 		if f.refuse != nil {
 			if err := f.refuse(); err != nil {
@@ -113,9 +113,15 @@ func (f *fakeServer) dialer() *dialer {
 		}
 		return f.connect()
 	})
-	d.backoff.InitialInterval, d.backoff.MaxInterval = time.Microsecond, 10*time.Microsecond
-	d.backoff.Reset()
+	d.pause = 10 * time.Microsecond
+	d.pauses.InitialInterval, d.pauses.MaxInterval = time.Microsecond, 10*time.Microsecond
+	d.pauses.Reset()
 	return d
+}
+
+// dialerOf returns a dialer of one server.
+func dialerOf(open func(context.Context) (net.Conn, error)) *dialer {
+	return newDialer(entry{open: open})
 }
 
 // dialOver returns a client whose only connection is nc. It ends with the test.

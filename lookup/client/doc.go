@@ -10,9 +10,9 @@
 // each reply by its envelope, checks the reply, and wakes the caller. A caller whose context ends
 // abandons its call: its slot stays until the reply comes, which is dropped.
 //
-// The writer dials when there is a call and no connection. Before the first call it writes the
-// setup: the token, the description of the pool, and a ping, which tells the limits. No answer is
-// given out before the replies to the setup are. A connection that breaks fails its calls.
+// The writer dials when there is a call and no connection. It writes the setup first: the token, the
+// description of the pool, and a ping, which tells the limits. Calls are written once the setup is
+// answered. outage.go says what happens to calls when the connection breaks, and while there is none.
 //
 // [Client.Batch] queues many calls and waits for all. [AsyncClient] queues calls and lets a
 // scheduler poll for their answers.
@@ -35,11 +35,12 @@
 //	transport.go      the connection and its writer; read.go its reader; setup.go its first requests
 //	calls.go          calls: queued, awaited, abandoned, sent again
 //	flight.go         the requests in flight, and the limits; envelope.go their ids
-//	dialer.go         connections are made, with a backoff
+//	dialer.go         connections are made; outage.go when, and which calls wait for them
 //
 // # Invariants
 //
-//   - A request is sent once, unless the server has refused it as busy.
+//   - A request is sent once, unless the server has refused it as busy, or it changes nothing and its
+//     connection was lost: then once more.
 //   - A call returns within milliseconds of its context's end or of its deadline.
 //   - After a call returns, nothing reads its arguments.
 //   - No more requests and bytes are in flight than the server has told.

@@ -96,10 +96,10 @@ func (e *RefusedError) Is(target error) bool {
 	return target == ErrRefused || target == refusals[e.Refusal.Refusal]
 }
 
-// BackoffError is in the chain of an error of a call if a server could not be reached: find it with
-// errors.As. Its text is that of its cause, the same for each call during the backoff.
+// BackoffError is in the chain of an error of a call if a server could not be reached and the call did not wait: find it
+// with errors.As. Its text is that of its cause, the same for each call until the next attempt.
 type BackoffError struct {
-	RetryIn time.Duration // from the call's end on; until then calls fail without dialing
+	RetryIn time.Duration // from the call's end on until the next attempt, in the background
 	Err     error         // of the last attempt
 }
 
@@ -153,6 +153,8 @@ var (
 	// errHit is the ErrReply of a lookup whose reply is well framed and no hit. The connection
 	// can still be used.
 	errHit = fmt.Errorf("%w: not a hit", ErrReply)
+	// errSilent is the cause if a connection was closed because the server did not answer.
+	errSilent = errors.New("no reply")
 	// errExpired is the error of a lookup of an AsyncClient that was not sent in time.
 	errExpired = fmt.Errorf("%w: %w", ErrNoAnswer, os.ErrDeadlineExceeded)
 )

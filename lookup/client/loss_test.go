@@ -198,6 +198,7 @@ func recovers(t *testing.T, ask asker, rng *rand.Rand) {
 type lateConn struct {
 	net.Conn // the client's end of a connection that carries nothing
 	request  []byte
+	pong     chan []byte // the reply to the setup
 	reply    bytes.Buffer
 	closed   chan struct{}
 	once     sync.Once
@@ -213,7 +214,7 @@ func (c *lateConn) Write(b []byte) (int, error) {
 		c.request = c.request[used:]
 		envelope := netproto.AppendFrame(netproto.AppendFrame(nil, frames[0], true), nil, true)
 		if string(frames[2]) == "ping" {
-			c.reply.Write(netproto.AppendDone(nil, envelope, nil))
+			c.pong <- netproto.AppendDone(nil, envelope, nil)
 			continue
 		}
 		c.reply.Write(netproto.AppendHit(nil, envelope, 7))
@@ -222,8 +223,12 @@ func (c *lateConn) Write(b []byte) (int, error) {
 }
 
 func (c *lateConn) Read(b []byte) (int, error) {
-	<-c.closed
-	return c.reply.Read(b)
+	select {
+	case pong := <-c.pong:
+		return copy(b, pong), nil
+	case <-c.closed:
+		return c.reply.Read(b)
+	}
 }
 
 // SetReadDeadline succeeds also where the reader begins after the end of the write.
@@ -240,18 +245,18 @@ func (c *lateConn) Close() error {
 func TestReplyAfterFailedWrite(t *testing.T) {
 	expired := func(context.Context) (net.Conn, error) {
 		here, _ := net.Pipe()
-		return &lateConn{Conn: here, closed: make(chan struct{})}, nil
+		return &lateConn{Conn: here, pong: make(chan []byte, 1), closed: make(chan struct{})}, nil
 	}
 	t.Run("call", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			hit, err := lazyClient(t, newDialer(expired), defaultTimeout).Lookup(background, 32, coordinator.NewHashes(make([]byte, 64), 32))
+			hit, err := lazyClient(t, dialerOf(expired), defaultTimeout).Lookup(background, 32, coordinator.NewHashes(make([]byte, 64), 32))
 			require.NoError(t, err)
 			require.EqualValues(t, 7, hit.Tokens)
 		})
 	})
 	t.Run("asynchronous", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			a := lazyClient(t, newDialer(expired), defaultTimeout).Async()
+			a := lazyClient(t, dialerOf(expired), defaultTimeout).Async()
 			_, ready, err := a.Poll("r", 32, coordinator.NewHashes(make([]byte, 64), 32))
 			require.NoError(t, err)
 			require.False(t, ready)
@@ -287,7 +292,7 @@ func (c *deafConn) Read([]byte) (int, error) {
 // that: net.ErrClosed says that the client is closed.
 func TestLossWhileWriting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := lazyClient(t, newDialer(func(context.Context) (net.Conn, error) {
+		c := lazyClient(t, dialerOf(func(context.Context) (net.Conn, error) {
 			here, _ := net.Pipe()
 			return &deafConn{here, make(chan struct{})}, nil
 		}), defaultTimeout)

@@ -92,11 +92,12 @@ func (t *transport) deliverReply(frames [][]byte) error {
 		return errEnvelope
 	}
 	cl := t.inFlight.remove(i)
-	switch {
-	case cl == nil: // abandoned
-		return nil
-	case cl.handle != nil:
+	if cl != nil && cl.handle != nil {
 		return t.deliverSetup(cl, body)
+	}
+	t.refusedLast = isRefusal(body[0])
+	if cl == nil { // abandoned
+		return nil
 	}
 	var err error
 	switch cl.tag {

@@ -43,6 +43,16 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 	return netproto.AppendRequest(dst, envelope, r.tag)
 }
 
+// changesNothing reports whether the request only asks.
+func (r *request) changesNothing() bool {
+	switch r.tag {
+	case netproto.TagLookup, netproto.TagLookupFrom, netproto.TagExplain, netproto.TagPlan, netproto.TagPing, netproto.TagStat,
+		netproto.TagLoadMask, netproto.TagStoreMask, netproto.TagLookupMask:
+		return true
+	}
+	return false
+}
+
 // lookupRequest returns a lookup, a lookup_from if the hashes have a start.
 func lookupRequest(numTokens int64, hashes coordinator.Hashes) (request, error) {
 	if hashes.Start() != 0 {

@@ -8,9 +8,9 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// newSetup returns the requests that are written before the first one of a connection: the
+// newSetup returns the requests of a new connection that are answered before any call is written: the
 // token and the description of the pool, if there are any, and a ping, which tells the server's
-// limits. All are in the same write, so they cost no round trip. mu is held.
+// limits. So calls go only to a server that is known to answer. mu is held.
 func (t *transport) newSetup(token string) (calls []*call) {
 	add := func(tag netproto.Tag, blob []byte, handle func([][]byte) error) {
 		calls = append(calls, &call{request: request{tag: tag, blob: blob}, handle: handle})
@@ -26,28 +26,17 @@ func (t *transport) newSetup(token string) (calls []*call) {
 	return calls
 }
 
-// deliverSetup handles a reply to the setup. The first that is refused fails the connection, with all
-// calls on it. After the last the answers that came before it are given out. mu is held.
+// deliverSetup handles a reply to the setup. The first that is refused fails the connection. mu is held.
 func (t *transport) deliverSetup(cl *call, body [][]byte) error {
 	if err := cl.handle(body); err != nil {
-		return &setupError{err}
+		return err
 	}
-	if t.inFlight.settingUp--; t.inFlight.settingUp > 0 {
-		return nil
-	}
-	t.dialer.recordSuccess()
-	early := t.early
-	t.early = nil
-	for _, cl := range early {
-		t.deliver(cl, cl.err)
+	if t.inFlight.settingUp--; t.inFlight.settingUp == 0 {
+		t.outage.end()
+		t.dialer.failures = 0
 	}
 	return nil
 }
-
-// setupError is the error of all calls on a connection whose setup failed.
-type setupError struct{ error }
-
-func (e *setupError) Unwrap() error { return e.error }
 
 // setPool reads the reply to the description of the pool.
 func (t *transport) setPool(frames [][]byte) error {
@@ -57,6 +46,9 @@ func (t *transport) setPool(frames [][]byte) error {
 	pool := new(api.Pool)
 	if len(frames) != 2 || json.Unmarshal(frames[1], pool) != nil {
 		return fmt.Errorf("%w: a pool without its JSON document", ErrReply)
+	}
+	if d := t.dialer; len(d.entries) > 1 && pool.Backend == "memory" {
+		return fmt.Errorf("%w: %s keeps its blocks in memory, so each server of the list has others; give one address", ErrRequest, d.entries[d.at].address)
 	}
 	t.pool = pool
 	return nil

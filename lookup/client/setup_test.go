@@ -34,8 +34,8 @@ func (w writesConn) Write(p []byte) (int, error) {
 	return w.Conn.Write(p)
 }
 
-// Answers that overtake those of the setup are held back, and not given out if it fails.
-func TestSetupBeforeAnswers(t *testing.T) {
+// A call is written once the setup is answered, and not if it is refused.
+func TestSetupBeforeCalls(t *testing.T) {
 	for name, c := range map[string]struct {
 		reply []byte
 		want  error
@@ -47,11 +47,13 @@ func TestSetupBeforeAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var description *fakeRequest
+				lookups := 0
 				f := &fakeServer{pipes: true, answer: func(r *fakeRequest) {
 					if r.tag == "pool" {
 						description = r
 						return
 					}
+					lookups++
 					r.reply()
 				}}
 				d := f.dialer()
@@ -66,12 +68,13 @@ func TestSetupBeforeAnswers(t *testing.T) {
 					done = true
 				}()
 				synctest.Wait()
-				require.False(t, done)
+				require.Zero(t, lookups)
 				description.conn.send(append(append([]byte{}, description.envelope...), c.reply...))
 				synctest.Wait()
 				require.True(t, done)
 				require.ErrorIs(t, err, c.want)
 				require.Equal(t, c.want == nil, hit.Tokens == 16)
+				require.Equal(t, c.want == nil, lookups == 1)
 				require.Equal(t, c.want != nil, cl.hasLost())
 			})
 		})

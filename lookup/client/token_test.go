@@ -84,8 +84,7 @@ func (s *tokenServer) tags() [][]string {
 
 const fakeAddr = "127.0.0.1:1"
 
-// The token goes first on each connection, in one write with the description of the pool, a ping
-// and the first request.
+// The token goes first on each connection, in one write with the description of the pool and a ping.
 func TestTokenFirst(t *testing.T) {
 	noLeaks(t)
 	s := newTokenServer(t)
@@ -102,7 +101,7 @@ func TestTokenFirst(t *testing.T) {
 	lookuptest.Eventually(t, "the connection is lost", c.hasLost)
 	require.NoError(t, c.Reset(background))
 	require.Equal(t, [][]string{{"auth", "pool", "ping", "lookup"}, {"auth", "pool", "ping", "reset"}}, s.tags())
-	require.Len(t, writes, 3, "the setup costs no write of its own")
+	require.Len(t, writes, 4, "the setup is one write")
 }
 
 // A refused token is an error of its own, of every call on the connection.

@@ -15,7 +15,7 @@ import (
 )
 
 // transport is one connection to a server with many requests in flight, matched to their replies
-// by envelopes. A lost connection is dialed anew when a call is queued.
+// by envelopes. A lost connection is dialed anew when a call is queued; outage has the rule.
 //
 // The goroutine run, the writer, dials, writes and closes the connection. Each connection has a
 // second goroutine that reads replies; the writer waits for its end. Callers only queue calls and
@@ -26,22 +26,27 @@ type transport struct {
 	ctx     context.Context
 	cancel  context.CancelFunc // called by close, ends ctx
 	stopped chan struct{}      // closed when run has returned
+	backs   sync.WaitGroup     // of dialBack
 	wake    chan struct{}      // capacity 1; a token wakes the parked writer
 
 	mu       sync.Mutex
 	queue    []*call               // not written yet, in order
 	delayed  map[*call]*time.Timer // refused as busy, to be queued again
-	early    []*call               // answered before the setup of the connection was
-	setup    []*call               // of the connection: see newSetup
+	setup    []*call               // of the connection: see newSetup; nil once it is written
 	inFlight flight                // the requests without a reply
 	conn     net.Conn              // nil if there is none; set by the writer alone
 	socket   bool                  // conn is a socket, so an interrupted write can continue
 	readErr  error                 // why the reader of conn ended, nil while it runs
+	outage   outage                // while conn is nil, or its setup is not answered
+	redial   *time.Timer           // wakes the writer for the next dial; nil at first
+	spare    *spare                // a connection to go back to, nil for none
 	silentAt time.Time             // the last reply, or the first request after there was none
 	pool     *api.Pool             // as the server has told it last, nil if it was not asked
 	alignTo  int64                 // api.Instance.PromptAlignment, as the server has told it last; 0 if it has not
 	parked   bool                  // the writer waits for wake
 	closed   bool
+
+	refusedLast bool // the last reply of conn, to no request of its setup, was a refusal
 
 	calls sync.Pool // of *call
 
@@ -58,6 +63,7 @@ func newTransport(d *dialer, timeout time.Duration) *transport {
 		dialer: d, timeout: timeout, delayed: map[*call]*time.Timer{},
 		stopped: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
+	t.outage.pauses = d.pauses
 	t.limits = netproto.Limits{MaxFrames: envelopeFrames + maxBody, MaxFrame: t.maxFrame}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
@@ -82,7 +88,7 @@ func (t *transport) run() {
 	}
 }
 
-// awaitWork waits until a queued call can be written. It returns an error if the connection has
+// awaitWork waits until there is something to write, or to dial for. It returns an error if the connection has
 // failed, and false if the transport is closed.
 func (t *transport) awaitWork() (open bool, lost error) {
 	t.mu.Lock()
@@ -93,7 +99,11 @@ func (t *transport) awaitWork() (open bool, lost error) {
 			return false, errClosed
 		case t.readErr != nil:
 			return true, t.readErr
-		case len(t.queue) > 0 && (t.conn == nil || t.inFlight.fits(t.queue[0])):
+		case t.conn == nil && t.dialDue(), t.conn != nil && t.setup != nil:
+			return true, nil
+		case t.isReady() && t.spare != nil && t.inFlight.len() == 0:
+			return true, nil
+		case t.isReady() && len(t.queue) > 0 && t.inFlight.fits(t.queue[0]):
 			return true, nil
 		}
 		t.parked = true
@@ -111,7 +121,10 @@ func (t *transport) wakeWriter() {
 	}
 }
 
-// connect dials. If that fails, all queued calls fail.
+// isReady reports whether there is a connection whose setup was answered. mu is held.
+func (t *transport) isReady() bool { return t.conn != nil && t.inFlight.settingUp == 0 }
+
+// connect dials.
 func (t *transport) connect() {
 	nc, token, err := t.dialer.dial(t.ctx, t.timeout)
 	t.mu.Lock()
@@ -122,19 +135,53 @@ func (t *transport) connect() {
 			closeConn(nc)
 		}
 	case err != nil:
-		err = connectError(err)
-		for _, cl := range t.queue {
-			t.finish(cl, err)
-		}
-		clear(t.queue)
-		t.queue = t.queue[:0]
+		t.dialFailed(err)
 	default:
-		_, t.socket = nc.(syscall.Conn) // not if it is TLS or the like over one
-		t.conn = nc
-		t.inFlight.limits = defaultLimits
-		t.setup = t.newSetup(token)
-		t.startReader(nc)
+		t.setConn(nc, token)
 	}
+}
+
+// setConn sets a new connection. mu is held.
+func (t *transport) setConn(nc net.Conn, token string) {
+	_, t.socket = nc.(syscall.Conn) // not if it is TLS or the like over one
+	t.conn, t.refusedLast = nc, false
+	t.inFlight.limits = defaultLimits
+	t.setup = t.newSetup(token)
+	t.startReader(nc)
+}
+
+// spare is a connection to the entry that the client begins with, while it uses another.
+type spare struct {
+	conn  net.Conn
+	token string // to send on it
+}
+
+// dialBack dials the entry that the client begins with, for goBack. If it fails the client stays where it is.
+func (t *transport) dialBack() {
+	nc, token, err := t.dialer.dialEntry(t.ctx, t.dialer.first, t.timeout)
+	if err != nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.spare != nil {
+		closeConn(nc)
+		return
+	}
+	t.spare = &spare{nc, token}
+	t.wakeWriter()
+}
+
+// goBack replaces the connection, on which nothing is in flight, by the spare one.
+func (t *transport) goBack() {
+	closeConn(t.conn)
+	<-t.reader.stopped
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.readErr = nil
+	t.dialer.at = t.dialer.first
+	t.setConn(t.spare.conn, t.spare.token)
+	t.spare = nil
 }
 
 const (
@@ -154,6 +201,14 @@ func (t *transport) writeQueued() error {
 		return nil
 	}
 	t.mu.Lock()
+	if t.isReady() && t.spare != nil && t.inFlight.len() == 0 {
+		t.mu.Unlock()
+		t.goBack()
+		return nil
+	}
+	if t.isReady() && t.dialer.backDue() {
+		t.backs.Go(t.dialBack)
+	}
 	large := t.encodeQueued()
 	t.mu.Unlock()
 	return t.write(large)
@@ -170,6 +225,9 @@ func (t *transport) encodeQueued() (large *call) {
 		t.encode(cl)
 	}
 	t.setup = nil
+	if !t.isReady() {
+		return nil
+	}
 	n := 0
 	for ; n < len(t.queue) && len(t.out) < maxWrite && large == nil; n++ {
 		cl := t.queue[n]
@@ -209,6 +267,9 @@ func (t *transport) encode(cl *call) {
 // meanwhile the write is interrupted and goes on with a copy of what is left of the blob, so that
 // its caller may return.
 func (t *transport) write(large *call) error {
+	if large == nil && len(t.out) == 0 { // calls that have expired, or wait for the setup alone
+		return nil
+	}
 	if large == nil {
 		_, err := t.conn.Write(t.out)
 		return err
@@ -260,8 +321,8 @@ func (t *transport) finishBlob(cl *call) {
 	}
 }
 
-// failConn closes the connection and fails the calls in flight. If the transport is closed it also
-// fails all others.
+// failConn closes the connection. Its calls fail, or are sent again on the next one. If the transport is closed all calls
+// fail.
 func (t *transport) failConn(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -273,29 +334,56 @@ func (t *transport) failConn(why error) {
 		closeConn(t.conn)
 		<-t.reader.stopped
 		t.mu.Lock()
-		if errors.Is(t.readErr, ErrReply) || errors.Is(t.readErr, ErrRefused) {
+		if isAnswer(t.readErr) {
 			why = t.readErr
 		}
-		why = withoutSource(why)
-		if !t.closed && t.inFlight.settingUp > 0 {
-			t.dialer.recordFailure(why)
-		}
+		t.removeConn(withoutSource(why))
 	}
 	if t.closed {
-		why = errClosed
+		t.failAll()
 	}
+}
+
+// removeConn handles that the connection has ended. mu is held.
+func (t *transport) removeConn(why error) {
+	wasReady, lost := t.isReady(), t.inFlight.removeAll()
 	t.conn, t.readErr, t.setup = nil, nil, nil
-	why = exchangeError(why)
-	for _, cl := range t.inFlight.removeAll() {
-		t.finish(cl, why)
-	}
-	for _, cl := range t.early {
-		t.finish(cl, why)
-	}
-	t.early = nil
-	if !t.closed {
+	switch {
+	case t.closed:
+		why = errClosed
+	case !wasReady:
+		isStart := t.outage.seenAt.IsZero()
+		if isAnswer(why) && isStart || t.dialer.failed() {
+			t.dialFailed(why)
+		}
 		return
+	case errors.Is(why, errSilent):
+		t.dialer.failed()
+	default:
+		t.outage.seenAt = time.Now()
 	}
+	var again []*call
+	for _, cl := range lost {
+		if t.sendsAgain(cl, why) {
+			cl.state, cl.sentAgain = callQueued, true
+			again = append(again, cl)
+		} else {
+			t.finish(cl, exchangeError(why))
+		}
+	}
+	t.queue = append(again, t.queue...)
+}
+
+// failAll fails the calls that are not in flight. mu is held.
+func (t *transport) failAll() {
+	if t.redial != nil {
+		t.redial.Stop()
+	}
+	if t.spare != nil {
+		closeConn(t.spare.conn)
+		t.spare = nil
+	}
+	why := exchangeError(errClosed)
 	for _, cl := range t.queue {
 		t.finish(cl, why)
 	}
@@ -318,4 +406,5 @@ func (t *transport) close() {
 	t.wakeWriter()
 	t.mu.Unlock()
 	<-t.stopped
+	t.backs.Wait()
 }

@@ -103,7 +103,12 @@ var (
 	promptTokens = describe("prompt_tokens_total", "Tokens of prompts by the place where they went. A prompt counts once, some seconds after it was last asked about.", poolLabel, "place")
 	prompts      = describe("prompts_total", "Prompts that are counted.", poolLabel)
 	notCounted   = describe("prompt_lookups_not_counted_total", "Lookups that are not accounted for, as too many came at a time.", poolLabel)
+	lookedKeys   = describe("looked_keys_total", "Keys that the store was asked for to see whether engines have saved what they lacked.", poolLabel)
+	looksDropped = describe("looks_dropped_total", "Such questions that failed, or for which there was no room.", poolLabel)
 	retention    = describe("pool_retention_seconds", "Up to which age half of the blocks that were in the pool are still found. Missing while that is not known.", poolLabel)
+	evictedAge   = describe("pool_evicted_age_seconds", "How long ago half or more of the evicted blocks had last been asked for, when they were asked for again. Missing while that is not known.", poolLabel)
+	poolHitShare = describe("pool_hit_share", "Share of what is asked for that an LRU pool of so many times the size would give. Missing while it or the size is not known.", poolLabel, "size")
+	measured     = describe("pool_measured_hit_share", "Share of what was asked for that the pool gave, of the same requests.", poolLabel)
 	hashes       = describe("lookup_hashes", "Block hashes of a lookup.")
 )
 
@@ -121,7 +126,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, m := range serverMetrics {
 		out <- m.desc
 	}
-	for _, desc := range []*prometheus.Desc{ready, closed, requests, notAllowed, durations, hashes, promptTokens, prompts, notCounted, retention} {
+	for _, desc := range []*prometheus.Desc{ready, closed, requests, notAllowed, durations, hashes, promptTokens, prompts, notCounted, lookedKeys, looksDropped, retention, evictedAge, poolHitShare, measured} {
 		out <- desc
 	}
 }
@@ -160,8 +165,21 @@ func collectTokens(out chan<- prometheus.Metric, t *api.PoolTokens, pool string)
 	}
 	out <- prometheus.MustNewConstMetric(prompts, prometheus.CounterValue, float64(t.Prompts), pool)
 	out <- prometheus.MustNewConstMetric(notCounted, prometheus.CounterValue, float64(t.NotCounted), pool)
+	out <- prometheus.MustNewConstMetric(lookedKeys, prometheus.CounterValue, float64(t.LookedKeys), pool)
+	out <- prometheus.MustNewConstMetric(looksDropped, prometheus.CounterValue, float64(t.LooksDropped), pool)
 	if t.RetentionSeconds > 0 {
 		out <- prometheus.MustNewConstMetric(retention, prometheus.GaugeValue, t.RetentionSeconds, pool)
+	}
+	if t.EvictedAgeSeconds > 0 {
+		out <- prometheus.MustNewConstMetric(evictedAge, prometheus.GaugeValue, t.EvictedAgeSeconds, pool)
+	}
+	for _, of := range t.Curve {
+		if of.Size != "" {
+			out <- prometheus.MustNewConstMetric(poolHitShare, prometheus.GaugeValue, of.HitShare, pool, of.Size)
+		}
+	}
+	if t.MeasuredHitShare != nil {
+		out <- prometheus.MustNewConstMetric(measured, prometheus.GaugeValue, *t.MeasuredHitShare, pool)
 	}
 }
 

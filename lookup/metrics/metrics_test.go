@@ -43,7 +43,7 @@ var pool = coordinator.Pool{HashBlockSize: 16}
 // The names are an interface: dashboards and alerts are written against them.
 var (
 	namesOfService = []string{
-		"build_info gauge", "evicted_total counter", "lookups_total counter", "pool_info gauge",
+		"build_info gauge", "evicted_total counter", "looked_keys_total counter", "looks_dropped_total counter", "lookups_total counter", "pool_info gauge",
 		"prompt_lookups_not_counted_total counter", "prompt_tokens_total counter", "prompts_total counter", "stored_total counter",
 	}
 	namesOfIndex = []string{

@@ -20,29 +20,32 @@ import (
 // lookup for it, also those that cannot change the answer: the last one tells requests apart. The ask stays with the loop
 // until the reply is written, also while a worker has the job.
 
-// accounting is the account of the server's pools, and the goroutine that keeps it.
+// accounting is the account of the server's pools, the goroutine that keeps it, and one that looks at their store.
 type accounting struct {
 	*tokens.Accounts
+	firstLook, secondLook time.Duration // see tokens.Pool
+
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 }
 
-// newAccounting returns accounts of at most maxBytes a pool, and a part of the memory account for all.
-func newAccounting(maxBytes int, memory *lookup.MemoryAccount, backend *lookup.SharedBackend) *accounting {
-	cfg := tokens.Config{MaxBytes: maxBytes, Reserve: memory.TryReserve, Free: memory.Free, Now: monotime.Now}
-	if _, most, _ := memory.Usage(); most > 0 {
+// newAccounting returns accounts of at most AccountBytes a pool, and a part of the memory account for all.
+func newAccounting(config *Config) *accounting {
+	cfg := tokens.Config{MaxBytes: config.AccountBytes, Reserve: config.Memory.TryReserve, Free: config.Memory.Free, Now: monotime.Now}
+	if _, most, _ := config.Memory.Usage(); most > 0 {
 		cfg.MaxTotalBytes = int(min(most/2, tokens.DefaultMaxTotalBytes))
 	}
-	if backend != nil {
-		cfg.Epoch = backend.Generation
+	if config.Backend != nil {
+		cfg.Epoch = config.Backend.Generation
 	}
-	return &accounting{Accounts: tokens.NewAccounts(cfg), cancel: func() {}}
+	return &accounting{Accounts: tokens.NewAccounts(cfg), firstLook: config.FirstLook, secondLook: config.SecondLook, cancel: func() {}}
 }
 
 func (a *accounting) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	a.cancel = cancel
 	a.ended.Go(func() { a.Run(ctx) })
+	a.ended.Go(func() { a.RunLooks(ctx) })
 }
 
 // stop counts what is open. Nothing must be recorded after it.
@@ -59,6 +62,7 @@ func (a *accounting) openAccount(service *lookup.Service) *tokens.Account {
 		FullStride: 1,
 		HashBlock:  int64(config.HashBlockSize), SchedulerBlock: int64(config.SchedulerBlockSize),
 		Stores: service.Backend() == nil, Keys: coord.KeysBefore,
+		FirstLook: a.firstLook, SecondLook: a.secondLook,
 		Reachable: func(p tokens.Prompt, blocks int) int64 {
 			s := scratch.Get().(*coordinator.Scratch)
 			defer scratch.Put(s)
@@ -66,12 +70,19 @@ func (a *accounting) openAccount(service *lookup.Service) *tokens.Account {
 			return coord.PrefixHit(p.NumTokens, before+p.NumHashes, blocks, s)
 		},
 	}
+	pool.Size = func(ctx context.Context) (int64, error) { return service.NumBlocks(ctx, a.Number() == 1) }
+	if !pool.Stores {
+		pool.Look = func(ctx context.Context, m *tokens.Missing) ([]int, error) {
+			return service.Look(ctx, m.Groups, m.Hashes)
+		}
+	}
 	for g, places := range service.Places() {
 		bits := uint64(0)
 		for _, place := range places {
 			bits |= tokens.RankBit(place)
 		}
 		pool.Ranks = append(pool.Ranks, bits)
+		pool.NumRanks = append(pool.NumRanks, len(coord.Ranks(g)))
 		pool.Strides = append(pool.Strides, coord.KeyStride(g))
 		if coord.Group(g).Kind.IsFull() {
 			pool.FullRanks |= bits
@@ -146,17 +157,18 @@ func (s *session) answerJobAsk(j *job) {
 	asking[j.askIndex] = asking[last]
 	asking[j.askIndex].askIndex, asking[last] = j.askIndex, nil
 	s.jobs.asking = asking[:last]
-	s.answerAsk(j.ask, j.answer, j.err)
+	s.answerAsk(j.ask, j.answer, j.missing, j.err)
 	j.ask = nil
 }
 
 // answerAsk sets what a lookup has found, whose reply is being written.
-func (s *session) answerAsk(a *tokens.Ask, answer lookup.Answer, err error) {
+func (s *session) answerAsk(a *tokens.Ask, answer lookup.Answer, missing tokens.Missing, err error) {
 	if a == nil {
 		return
 	}
 	if e := answer.Ending; err == nil && !e.Failed && s.halfClosed == nil {
 		a.Fill(answer.Hit.Tokens, e)
+		a.Missing = missing
 	}
 	s.loop.asks = append(s.loop.asks, a)
 }
@@ -188,12 +200,26 @@ func (s *session) beginChange(q *netproto.Request) {
 func (s *session) endInlineAsk(tag netproto.Tag, answer lookup.Answer, err error) {
 	switch a := s.takeAsk(); {
 	case operations[tag].lookup:
-		s.answerAsk(a, answer, err)
+		s.answerAsk(a, answer, tokens.Missing{}, err)
 	case a != nil && (err == nil || s.inline.change.Changed() > 0):
 		s.loop.asks = append(s.loop.asks, a) // in order with lookups
 	default:
 		a.Drop()
 	}
+}
+
+// sampleMissing keeps some blocks that a lookup over a store lacked, for a look whether they are saved. A worker calls it.
+func (j *job) sampleMissing() {
+	e := &j.answer.Ending
+	if j.pool.account == nil || j.service.Backend() == nil || e.Failed {
+		return
+	}
+	found := e.Found
+	if e.Group >= 0 {
+		found = int(max(j.answer.Hit.Tokens, j.start) / int64(j.pool.hashBlock))
+	}
+	groups, keys := j.service.SampleMissing(j.numTokens, j.hashes(), found)
+	j.missing = tokens.Missing{Groups: groups, Hashes: coordinator.NewHashes(keys, j.q.HashLen)}
 }
 
 // recordReset records that a worker has reset the pool.

@@ -184,6 +184,36 @@ func TestEmptied(t *testing.T) {
 	}
 }
 
+// Over a store it is looked for what engines have saved: on all ranks, on one, or not at all.
+func TestLooks(t *testing.T) {
+	store := &lookuptest.KeyStore{}
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, TPSize: 2, NumKVHead: 2}, Backend: store, Remote: patient})
+	require.NoError(t, err)
+	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0"}}, FirstLook: time.Millisecond, SecondLook: time.Millisecond})
+	require.NoError(t, err)
+	startTest(t, server)
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	ask := func(name string) []byte {
+		p.Send(t, lookupOf("", lookuptest.Chain(name, 8, 32)))
+		p.Expect(t, hitText(0))
+		return lookuptest.Chain(name, 8, 32)
+	}
+	saved, partial := coordinator.NewHashes(ask("saved"), 32), coordinator.NewHashes(ask("partial"), 32)
+	ask("unsaved")
+	for rank := range uint16(2) {
+		require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{TPRank: rank}, saved))
+	}
+	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{TPRank: 1}, partial))
+	lookuptest.Eventually(t, "the looks are over", func() bool { return server.Stat().LookedKeys == 4*2*4 })
+	for rank := range uint16(2) {
+		require.NoError(t, service.Evict(t.Context(), coordinator.GroupRank{TPRank: rank}, saved))
+	}
+	for _, name := range []string{"saved", "partial", "unsaved"} {
+		ask(name)
+	}
+	require.Equal(t, map[string]int64{"new": 3 * 128, "evicted": 128, "partial": 128, "unsaved": 128}, tokensAfter(t, server))
+}
+
 // Places and times of a single prompt are told to peers that the server knows.
 func TestAccountOfStrangers(t *testing.T) {
 	server := unstarted(t)

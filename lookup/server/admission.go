@@ -11,11 +11,11 @@ import (
 // lookups of 2,048 hashes, or 8 of 16,384, then wait for each other.
 const maxInFlightBytes = 4 << 20
 
-// newAdmission returns what bounds the bytes that connections hold: three quarters of the account, as garbage takes as much
+// admissionBounds returns what bounds the bytes that connections hold, for all and for each: three quarters of the account, as garbage takes as much
 // again before it is collected, or five sixteenths of it if the keys of a store are charged to the same one
 // (RemoteConfig.Memory). Half of them, over a store at most RemoteConfig.MaxBytes, is for all. What is left is divided among
 // as many connections as there may be: so each may hold some, whatever others do.
-func newAdmission(memory *lookup.MemoryAccount, backend *lookup.SharedBackend, maxConnections int) *admission.Admission {
+func admissionBounds(memory *lookup.MemoryAccount, backend *lookup.SharedBackend, maxConnections int) (common, share int64) {
 	_, held, _ := memory.Usage()
 	if held <= 0 {
 		held = DefaultLimits().MaxMemory
@@ -25,11 +25,11 @@ func newAdmission(memory *lookup.MemoryAccount, backend *lookup.SharedBackend, m
 	} else {
 		held = held * 3 / 4
 	}
-	common := held / 2
+	common = held / 2
 	if backend != nil {
 		common = min(common, backend.Config().MaxBytes)
 	}
-	return admission.New(common, (held-common)/int64(maxConnections))
+	return common, (held - common) / int64(maxConnections)
 }
 
 // checkNeeded refuses a job that needs more bytes of hashes than it will ever be given.

@@ -12,12 +12,12 @@ import (
 // A job that needs more bytes of hashes than it will ever be given is refused, and told how many it may need. Small ones may be
 // served later.
 func TestCheckNeeded(t *testing.T) {
-	s := &Server{admission: newAdmission(lookup.NewMemoryAccount(1<<20), nil, 1)}
+	s := &Server{admission: admission.New(admissionBounds(lookup.NewMemoryAccount(1<<20), nil, 1))}
 	require.NoError(t, s.checkNeeded(9<<14))
 	var limit *limitError
 	require.ErrorAs(t, s.checkNeeded(9<<14+1), &limit)
 	require.EqualValues(t, 9<<14, limit.limit)
 	require.Contains(t, limit.Error(), "limits.max_memory")
-	s.admission = newAdmission(lookup.NewMemoryAccount(1000), nil, 1)
+	s.admission = admission.New(admissionBounds(lookup.NewMemoryAccount(1000), nil, 1))
 	require.NoError(t, s.checkNeeded(admission.SmallBytes))
 }

@@ -47,7 +47,7 @@ func (s *session) authenticate(username string, token []byte) (*access.Credentia
 func (s *session) failAuth(credential string, why error) error {
 	err := fmt.Errorf("%w: %w", errNotAuthenticated, why)
 	s.server.authFailures.Add(1)
-	s.server.peers.notAuthenticated(s.peer, credential, s.listener.addr, err)
+	s.server.peers.notAuthenticated(s.peer, credential, s.listener.Address, err)
 	before := s.credential
 	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.Names()))
 	if s.credential == before {

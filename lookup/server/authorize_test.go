@@ -18,6 +18,7 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server/internal/listen"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -140,20 +141,20 @@ func TestDefaultRules(t *testing.T) {
 		{false, Settings{TLS: &tls.Config{ClientCAs: x509.NewCertPool()}}, access.All},
 		{true, Settings{Rules: rulesOf(access.Ping)}, access.Ping},
 	} {
-		l := &listener{isLocal: test.local}
+		l := &listener{Socket: &listen.Socket{Local: test.local}}
 		l.setSettings(test.settings)
 		require.Equal(t, test.want, l.settings.Load().Rules.Anonymous)
 	}
 	ctx := t.Context()
-	b := newBinder(&Config{IPCMode: DefaultIPCMode})
+	b := listen.Binder{Mode: DefaultIPCMode}
 	for address, local := range map[string]bool{
 		"tcp://127.0.0.1:0": true, "[::1]:0": true, "[::ffff:127.0.0.1]:0": true, "localhost:0": true, "ipc://" + t.TempDir() + "/s": true,
 		"[::]:0": false, "[::ffff:0.0.0.0]:0": false,
 	} {
-		l, err := b.bind(ctx, address, nil)
+		bound, err := b.BindAll(ctx, []string{address})
 		require.NoError(t, err)
-		require.Equal(t, local, l.isLocal, address)
-		require.NoError(t, l.Close())
+		require.Equal(t, local, bound[0].Local, address)
+		require.NoError(t, bound[0].Close())
 	}
 }
 
@@ -266,7 +267,7 @@ func tlsOf(certificate tls.Certificate, ca *certtest.CA) *tls.Config {
 // fedSession returns a session that a test feeds, with the listener that authorizes it.
 func fedSession(t *testing.T, server *Server, settings Settings, got replyWriter) (*session, *listener) {
 	t.Helper()
-	l := &listener{addr: "tcp://test"}
+	l := &listener{Socket: &listen.Socket{Address: "tcp://test"}}
 	l.setSettings(settings)
 	ses := openSession(server, got)
 	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load()})
@@ -368,7 +369,7 @@ func TestCertificates(t *testing.T) {
 		return settings
 	}
 	connect := func(settings Settings) (*session, *listener) {
-		l := &listener{}
+		l := &listener{Socket: &listen.Socket{}}
 		l.setSettings(settings)
 		ses := openSession(server, new(allReplies))
 		ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf, settings.TLS.ClientCAs)})
@@ -412,7 +413,7 @@ func TestCertificates(t *testing.T) {
 // An accepted connection that finds other settings than those that it was accepted by follows them.
 func TestSettingsChangeWhileAccepting(t *testing.T) {
 	server := unstarted(t)
-	l := &listener{}
+	l := &listener{Socket: &listen.Socket{}}
 	l.setSettings(settingsOf(t, access.All))
 	old := l.settings.Load()
 	l.setSettings(settingsOf(t, access.Ping))

@@ -39,6 +39,7 @@ const (
 	closedMaxConnections
 	closedRevoked
 	closedExpired
+	closedPoolGone
 	closedDraining
 	closedFault
 	numReasons
@@ -78,6 +79,7 @@ var reasons = [numReasons]struct {
 	closedMaxConnections:   {"max_connections", nil},
 	closedRevoked:          {"credential_revoked", errRevoked},
 	closedExpired:          {"credential_expired", errExpired},
+	closedPoolGone:         {"pool_gone", nil},
 	closedDraining:         {"draining", nil},
 	closedFault:            {"fault", errFault},
 }

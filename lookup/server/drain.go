@@ -6,15 +6,95 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/lookup/internal/monotime"
 )
 
-// drainPoll is the interval at which drain checks whether all connections are closed.
-const drainPoll = 5 * time.Millisecond
+const (
+	// drainPoll is the interval at which connections are looked at while they are being closed.
+	drainPoll = 5 * time.Millisecond
+	// zmtpPause is how long nothing must have happened on a ZMTP connection before Drain closes it. ZeroMQ does not send a
+	// request again that meets the close.
+	zmtpPause = 50 * time.Millisecond
+)
 
-// drain stops accepting and waits until every connection is closed, or ctx ends. Each is
-// closed as soon as it has no open request and no unread reply.
+// Values of lifecycle.closing.
+const (
+	closingNone uint32 = iota
+	closingZMTP        // ZMTP connections, after a pause
+	closingAll
+)
+
+// Drain prepares for Shutdown. At once Ready fails and pings say that the server is draining. It serves everything for a
+// time, in which balancers learn of that. Then it closes the ZMTP connections there are, each after a pause in it, and
+// returns when all are closed or ctx ends: ZeroMQ sends no request again that is lost, as our clients do. Raw connections
+// are served on, and new ones accepted, until Shutdown.
+func (s *Server) Drain(ctx context.Context, delay time.Duration) {
+	s.draining.Store(true)
+	select {
+	case <-s.booted:
+	default: // there is nobody to wait for
+		return
+	}
+	select {
+	case <-time.After(delay):
+	case <-ctx.Done():
+	case <-s.done:
+	}
+	s.closing.CompareAndSwap(closingNone, closingZMTP)
+	tick := time.NewTicker(drainPoll)
+	defer tick.Stop()
+	for before := s.zmtpSessions(nil); len(before) > 0; before = s.zmtpSessions(before) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.done:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// zmtpSessions returns the open ZMTP connections, and wakes those that have paused: their event loops close them. Unless it
+// is nil, before are those of the last call: others have come since, and are not waited for, as they may come again and
+// again.
+func (s *Server) zmtpSessions(before map[*session]bool) map[*session]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	open := map[*session]bool{}
+	for ses, c := range s.sessions {
+		if !ses.zmtp.Load() {
+			continue
+		}
+		if ses.hasPaused() {
+			_ = c.Wake(nil) // it is being closed already
+		}
+		if before == nil || before[ses] {
+			open[ses] = true
+		}
+	}
+	return open
+}
+
+// hasPaused reports whether nothing has happened for zmtpPause. Any goroutine may call it.
+func (s *session) hasPaused() bool { return monotime.Now()-s.lastActive.Load() >= int64(zmtpPause) }
+
+// isClosing reports whether a session is to be closed as soon as that loses nothing. Its event loop calls it.
+func (s *Server) isClosing(ses *session) bool {
+	switch s.closing.Load() {
+	case closingNone:
+		return false
+	case closingZMTP:
+		return ses.zmtp.Load() && ses.hasPaused()
+	}
+	return true
+}
+
+// drain stops accepting, then closes each connection as soon as it has no open request and no unread reply, and waits for
+// that until ctx ends. Nobody is closed before the listeners: who comes again would find them.
 func (s *Server) drain(ctx context.Context) error {
 	s.acceptor.close(ctx)
+	s.closing.Store(closingAll)
 	s.mu.Lock()
 	for _, c := range s.sessions {
 		_ = c.Wake(nil) // OnTraffic closes it

@@ -21,6 +21,7 @@ import (
 	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup/server/internal/listen"
 )
 
 // on makes the loop of the only connection run a function.
@@ -219,7 +220,7 @@ func TestEngineThatLives(t *testing.T) {
 
 // short fails so often for want of descriptors, then accepts.
 type short struct {
-	netListener
+	listen.Listener
 	failures int
 }
 
@@ -228,7 +229,7 @@ func (s *short) Accept() (net.Conn, error) {
 		s.failures--
 		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", unix.EMFILE)}
 	}
-	return s.netListener.Accept()
+	return s.Listener.Accept()
 }
 
 func TestAcceptBacksOff(t *testing.T) {
@@ -238,7 +239,7 @@ func TestAcceptBacksOff(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	begun := time.Now()
-	second := startAcceptor(server, server.engine, []*listener{openListener(&short{ln.(netListener), 5})})
+	second := startAcceptor(server, server.engine, []*listener{openListener(&short{ln.(listen.Listener), 5})})
 	defer second.close(context.Background())
 	pings(t, "tcp://"+ln.Addr().String())
 	require.GreaterOrEqual(t, time.Since(begun), 155*time.Millisecond, "5, 10, 20, 40 and 80 ms")

@@ -46,7 +46,7 @@ func (h *eventHandler) open(c gnet.Conn) {
 	s.mu.Lock()
 	s.sessions[ses] = c
 	s.mu.Unlock()
-	if ses.settings != ses.listener.settings.Load() { // wakeSessions may have come before
+	if ses.settings != ses.listener.settings.Load() || ses.pool.isGone() { // who wakes all may have come before
 		_ = c.Wake(nil)
 	}
 	s.cfg.Logger.Debug("connection opened", "peer", ses.peer)
@@ -107,8 +107,10 @@ func (s *Server) actionAfter(c peerConn, ses *session, err error) gnet.Action {
 	switch {
 	case err == nil && ses.halfClosed != nil && ses.isAnswered() && c.OutboundBuffered() == 0:
 		return gnet.Close
-	case err == nil && s.shuttingDown.Load() && ses.canClose(c):
+	case err == nil && s.isClosing(ses) && ses.canClose(c):
 		return ses.closeWith(closedDraining)
+	case err == nil && ses.pool.isGone() && ses.canClose(c):
+		return ses.closeWith(closedPoolGone)
 	case err == nil:
 		return gnet.None
 	}
@@ -120,6 +122,7 @@ func (s *Server) actionAfter(c peerConn, ses *session, err error) gnet.Action {
 func (h *eventHandler) OnTick() (time.Duration, gnet.Action) {
 	_ = h.server.recovering("looking for overdue connections", h.server.closeOverdue)
 	_ = h.server.recovering("looking for late connections", h.server.closeLate)
+	_ = h.server.recovering("closing accounts", h.server.pools.closeGone)
 	_ = h.server.recovering("looking for full indexes", func() { h.server.logEvictions(time.Now()) })
 	return sweepEvery, gnet.None
 }

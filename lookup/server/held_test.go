@@ -103,7 +103,7 @@ func TestUnsentSince(t *testing.T) {
 	require.NoError(t, turn(ses, ping(10_000)))
 	since := ses.unsentSince.Load()
 	require.NotZero(t, since)
-	limit := int64(ses.server.limits.WriteTimeout)
+	limit := int64(ses.server.limits.Load().WriteTimeout)
 	require.Equal(t, closedByPeer, ses.server.overdue(ses, since+limit))
 	require.Equal(t, closedWriteTimeout, ses.server.overdue(ses, since+limit+1))
 

@@ -14,6 +14,7 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/server/internal/listen"
 )
 
 func TestMain(m *testing.M) { lookuptest.Main(m) }
@@ -98,8 +99,8 @@ func (s *Server) heldBytes() (sum int64) {
 }
 
 // openListener returns the state of a listener whose peers may do everything.
-func openListener(ln netListener) *listener {
-	l := &listener{netListener: ln, addr: "tcp://second", isLocal: true}
+func openListener(ln listen.Listener) *listener {
+	l := &listener{Socket: &listen.Socket{Listener: ln, Address: "tcp://second", Local: true}}
 	l.setSettings(Settings{})
 	return l
 }

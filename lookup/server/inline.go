@@ -77,7 +77,7 @@ func (s *session) checkHashes(q *netproto.Request) error {
 	if op.from {
 		numHashes += int64(q.Start) / int64(s.pool.hashBlock)
 	}
-	if limit := s.server.limits.MaxHashes; (op.lookup || q.Tag == netproto.TagRenew) && numHashes > int64(limit) {
+	if limit := s.limits.Load().MaxHashes; (op.lookup || q.Tag == netproto.TagRenew) && numHashes > int64(limit) {
 		return &limitError{text: fmt.Sprintf("%d hashes, at most %d", numHashes, limit), limit: int64(limit)}
 	}
 	if want := s.pool.hashLen; want != 0 && q.NumHashes > 0 && q.HashLen != want {

@@ -24,9 +24,9 @@ func newInstance(version string) api.Instance {
 const jobsPerWorker = 4
 
 // Instance returns the instance that pings and stats name. Each Server is another one. PromptAlignment, which is of a
-// connection's pool, is 0. The caller must not modify Requests.
+// connection's pool, is 0, and Draining is false. The caller must not modify Requests.
 func (s *Server) Instance() api.Instance {
-	of := &s.limits
+	of := s.limits.Load()
 	i, inFlight := s.instance, of.MaxInFlight
 	if s.backend != nil { // more would wait for so long that their time is up
 		inFlight = min(inFlight, jobsPerWorker*s.backend.Config().Workers)
@@ -44,22 +44,30 @@ func (s *Server) pingReply(q *netproto.Request, p *pool) []byte {
 	if len(q.Echo) > 0 {
 		return q.Echo
 	}
-	if p == nil {
-		return s.pong
-	}
-	pong := p.pong.Load()
-	if pong == nil { // two event loops may both make it
-		made := s.encodePong(p.service.PromptAlignment())
-		pong = &made
-		p.pong.Store(pong)
-	}
-	return *pong
+	return s.pongFor(p)
 }
 
-// encodePong returns the frame of the reply to a ping.
-func (s *Server) encodePong(promptAlignment int64) []byte {
+// pong is the frame of the reply to a ping, and what it was made of.
+type pong struct {
+	draining bool
+	limits   *Limits
+	frame    []byte
+}
+
+// pongFor returns the frame for connections of a pool, nil for those without one. It is made again when something has changed.
+func (s *Server) pongFor(p *pool) []byte {
+	cache, alignment := &s.pong, int64(0)
+	if p != nil {
+		cache, alignment = &p.pong, p.service.PromptAlignment()
+	}
+	draining, limits := s.draining.Load(), s.limits.Load()
+	if made := cache.Load(); made != nil && made.draining == draining && made.limits == limits {
+		return made.frame
+	}
 	i := s.Instance()
-	i.PromptAlignment = promptAlignment
-	text, _ := json.Marshal(i) // numbers and texts
-	return netproto.AppendFrame(nil, text, false)
+	i.PromptAlignment, i.Draining = alignment, draining
+	text, _ := json.Marshal(i)                                              // numbers and texts
+	made := &pong{draining, limits, netproto.AppendFrame(nil, text, false)} // two event loops may both make it
+	cache.Store(made)
+	return made.frame
 }

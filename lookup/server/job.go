@@ -42,11 +42,12 @@ type job struct {
 	ask      *tokens.Ask   // records the lookup, nil if nothing is recorded; the event loop's alone
 	askIndex int           // of the job in jobs.asking, if it has an ask
 	answer   lookup.Answer // of a lookup
-	reply    []byte        // the whole message, unless err is set
-	err      error         // why it is refused, nil if it is not
-	isHit    bool          // the reply is a hit
-	answered bool          // reply and err are final
-	found    *pool         // by a pool request, counted as a connection of it
+	missing  tokens.Missing
+	reply    []byte // the whole message, unless err is set
+	err      error  // why it is refused, nil if it is not
+	isHit    bool   // the reply is a hit
+	answered bool   // reply and err are final
+	found    *pool  // by a pool request, counted as a connection of it
 	rules    *coordinator.Coordinator
 	client   clientInfo // of a pool request
 
@@ -93,7 +94,7 @@ func (s *session) beginJob(q *netproto.Request) (wanted bool) {
 // checkJob returns an error if a job needs a pool and the connection has none, or if the connection
 // has as many jobs as it may have.
 func (s *session) checkJob(tag netproto.Tag) error {
-	limits := &s.server.limits
+	limits := s.limits.Load()
 	switch {
 	case s.pool == nil && !operations[tag].noPool:
 		return errNoPool

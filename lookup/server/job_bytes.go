@@ -78,4 +78,4 @@ func statBytes(j *job) int {
 }
 
 // echoBytes bounds the reply to a ping.
-func echoBytes(j *job) int { return max(len(j.q.Echo), len(j.session.server.pong)+20) }
+func echoBytes(j *job) int { return max(len(j.q.Echo), len(j.session.server.pongFor(nil))+20) }

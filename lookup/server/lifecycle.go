@@ -13,11 +13,13 @@ import (
 	"github.com/panjf2000/gnet/v2"
 )
 
-// lifecycle is the state that Start and Shutdown share: new, starting, serving, stopped.
+// lifecycle is the state that Start, Drain and Shutdown share: new, starting, serving, draining, stopped.
 // Shutdown may be called at any time. During Start it makes Start fail and leave nothing
 // running.
 type lifecycle struct {
 	shuttingDown atomic.Bool            // Shutdown was called; set under mu
+	draining     atomic.Bool            // Drain or Shutdown was called
+	closing      atomic.Uint32          // which connections are closed now that have nothing unanswered
 	preparing    atomic.Pointer[string] // what is done before Start, nil if that is not known
 
 	mu          sync.Mutex
@@ -60,6 +62,7 @@ func (l *lifecycle) beginShutdown() (started bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.shuttingDown.Store(true)
+	l.draining.Store(true)
 	if l.started {
 		l.cancelStart()
 	}
@@ -98,7 +101,7 @@ func (s *Server) Start(ctx context.Context) error {
 
 // serve binds the addresses and starts the event loops. On an error nothing is left open.
 func (s *Server) serve(ctx context.Context) error {
-	listeners, err := newBinder(&s.cfg).bindAll(ctx, s.listeners)
+	listeners, err := s.bind(ctx)
 	if err != nil {
 		return err
 	}
@@ -113,16 +116,16 @@ func (s *Server) serve(ctx context.Context) error {
 		err = engine.Start()
 	}
 	if err != nil { // gnet has closed its own descriptors
-		closeAll(listeners)
+		closeListeners(listeners)
 		return fmt.Errorf("cannot start event loops: %w", err)
 	}
 	s.engine = engine
 	if err := s.openWakeSockets(); err != nil { // Start stops the loops
-		closeAll(listeners)
+		closeListeners(listeners)
 		return err
 	}
 	for _, ln := range listeners {
-		s.addrs = append(s.addrs, ln.addr)
+		s.addrs = append(s.addrs, ln.Address)
 	}
 	s.workers = startWorkers(s.backend)
 	if s.backend != nil {
@@ -150,7 +153,7 @@ func (s *Server) Err() error {
 	return nil
 }
 
-// Shutdown stops listening and closes each connection once its open requests are answered
+// Shutdown stops listening, and then closes each connection once its open requests are answered
 // and the peer has read the replies. When ctx ends it closes the remaining ones and returns
 // an error. It returns Err if the server had stopped by itself. It may be called at any
 // time and repeatedly; the server cannot be started after it.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server/internal/listen"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -57,12 +58,27 @@ func DefaultLimits() Limits {
 func (l Limits) inEffect(cfg *Config, listeners []Listener) Limits {
 	l = l.withDefaults()
 	files := OpenFileLimit()
-	if capped := capConnections(l.MaxConnections, files, descriptorsOf(listeners), uint64(cfg.OtherConnections)); capped < l.MaxConnections {
+	if capped := listen.CapConnections(l.MaxConnections, files, descriptorsOf(listeners), uint64(cfg.OtherConnections)); capped < l.MaxConnections {
 		cfg.Logger.Warn("max_connections lowered to what the limit of open files allows; raise it (ulimit -n)",
 			"max_connections", capped, "configured", l.MaxConnections, "open_files", files)
 		l.MaxConnections = capped
 	}
 	return l
+}
+
+// SetLimits replaces the limits. Each connection takes them at its next message; none is closed by the change. If
+// Config.Memory is set, its bound is to be changed before, and MaxMemory has no effect. It returns api.ErrConfig if a limit is negative.
+func (s *Server) SetLimits(limits Limits) error {
+	if err := limits.check(); err != nil {
+		return err
+	}
+	limits = limits.inEffect(&s.cfg, s.listeners)
+	if s.ownMemory {
+		s.memory.SetMax(limits.MaxMemory)
+	}
+	s.admission.Resize(admissionBounds(s.memory, s.backend, limits.MaxConnections))
+	s.limits.Store(&limits)
+	return nil
 }
 
 // check returns api.ErrConfig if a limit is negative.
@@ -96,4 +112,19 @@ func (l Limits) withDefaults() Limits {
 	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, d.HandshakeTimeout)
 	l.MessageTimeout = cmp.Or(l.MessageTimeout, d.MessageTimeout)
 	return l
+}
+
+// OpenFileLimit returns the soft limit of open files, a high one if it cannot be told. Go's runtime raises it
+// to the hard limit at start.
+func OpenFileLimit() uint64 { return listen.OpenFileLimit() }
+
+// descriptorsOf returns how many descriptors a connection has at maxConns: one, or one and a pair of
+// sockets if a listener is one of TLS.
+func descriptorsOf(listeners []Listener) uint64 {
+	for i := range listeners {
+		if listeners[i].TLS != nil {
+			return 3
+		}
+	}
+	return 1
 }

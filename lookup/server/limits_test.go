@@ -119,7 +119,7 @@ func TestSlowSender(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			server := unstarted(t)
-			server.limits = Limits{MessageTimeout: limit, HandshakeTimeout: limit}.withDefaults()
+			require.NoError(t, server.SetLimits(Limits{MessageTimeout: limit, HandshakeTimeout: limit}))
 			ses, _ := fedSession(t, server, settingsOf(t, access.All, tokenOf("engines", access.All)), new(replies))
 			ses.servePlain()
 			for i := range c.bytes[:limit/pause+1] {

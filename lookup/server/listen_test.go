@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -78,33 +77,8 @@ func TestLongestIPCPath(t *testing.T) {
 	}
 }
 
-// The network of an IP address is its own: 0.0.0.0 is not [::]. But [::] is of both, unless another address has the port.
-func TestTCPNetwork(t *testing.T) {
-	for _, test := range []struct{ addresses, want string }{ // of the last address
-		{"0.0.0.0:1", "tcp4"},
-		{"[::ffff:127.0.0.1]:1", "tcp4"},
-		{"[fe80::1%eth0]:1", "tcp6"},
-		{"[::1]:1", "tcp6"},
-		{"localhost:1", "tcp"},
-		{"[::]:1", "tcp"},
-		{"tls://[::]:1", "tcp"},
-		{"0.0.0.0:2 [::1]:1 ipc:///x [::]:1", "tcp"},
-		{"0.0.0.0:0 [::]:0", "tcp"},
-		{"0.0.0.0:1 [::]:1", "tcp6"},
-		{"[::ffff:0.0.0.0]:1 [::]:1", "tcp6"},
-		{"tls://127.0.0.1:1 [::]:1", "tcp6"},
-		{"localhost:1 [::]:1", "tcp6"},
-	} {
-		var all []Listener
-		for address := range strings.FieldsSeq(test.addresses) {
-			all = append(all, Listener{Address: address})
-		}
-		_, last, err := api.SplitAddress(all[len(all)-1].Address)
-		require.NoError(t, err)
-		host, port, err := net.SplitHostPort(last)
-		require.NoError(t, err)
-		require.Equal(t, test.want, tcpNetwork(host, port, all), test.addresses)
-	}
+// 0.0.0.0 is of IPv4 alone.
+func TestIPv4Alone(t *testing.T) {
 	server, err := serveOn(t, nil, "tcp://0.0.0.0:0")
 	require.NoError(t, err)
 	port := portOf(t, server)
@@ -131,19 +105,6 @@ func TestBothFamilies(t *testing.T) {
 		pings(t, host+":"+port)
 		require.Contains(t, log.String(), `msg="connection opened" peer=`+host+":")
 	}
-
-	l, err := net.Listen("tcp", "[::]:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	client, err := net.Dial("tcp4", fmt.Sprint("127.0.0.1:", l.Addr().(*net.TCPAddr).Port))
-	require.NoError(t, err)
-	defer func() { _ = client.Close() }()
-	conn, err := l.Accept()
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	require.True(t, conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Is4In6(), "as package net has it")
-	unmapPeer(conn)
-	require.Equal(t, client.LocalAddr().(*net.TCPAddr).AddrPort(), conn.RemoteAddr().(*net.TCPAddr).AddrPort())
 }
 
 // An address for IPv4 at the same port has the connections of IPv4.
@@ -158,31 +119,6 @@ func TestBothFamiliesApart(t *testing.T) {
 		pings(t, "[::1]:"+port)
 		require.NoError(t, server.Shutdown(t.Context()))
 	}
-}
-
-// Without IPv6 in the kernel [::] is of IPv4 alone, with a line in the log. An address of IPv6 cannot be bound.
-func TestWithoutIPv6(t *testing.T) {
-	var log logtest.Buffer
-	cfg := Config{}
-	logTo(&log)(&cfg)
-	b := newBinder(&cfg)
-	listen := b.listen
-	b.listen = func(ctx context.Context, network, address string) (net.Listener, error) {
-		if strings.HasPrefix(address, "[") {
-			return nil, &net.OpError{Op: "listen", Err: os.NewSyscallError("socket", unix.EAFNOSUPPORT)}
-		}
-		return listen(ctx, network, address)
-	}
-	l, err := b.bind(t.Context(), "tcp://[::]:0", nil)
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	require.True(t, strings.HasPrefix(l.addr, "tcp://0.0.0.0:"), l.addr)
-	require.Contains(t, log.String(), `level=WARN msg="the system has no IPv6: IPv4 alone is served" listen=tcp://[::]:0`)
-	conn, err := net.Dial("tcp4", strings.Replace(strings.TrimPrefix(l.addr, "tcp://"), "0.0.0.0", "127.0.0.1", 1))
-	require.NoError(t, err)
-	require.NoError(t, conn.Close())
-	_, err = b.bind(t.Context(), "tcp://[::1]:0", nil)
-	require.ErrorIs(t, err, unix.EAFNOSUPPORT)
 }
 
 func TestIPC(t *testing.T) {

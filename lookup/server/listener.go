@@ -1,22 +1,27 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
+	"io/fs"
 	"net"
 	"slices"
 	"sync/atomic"
-	"syscall"
-	"time"
 
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server/internal/listen"
 )
 
 // Listener is an address to serve on, with its settings.
 type Listener struct {
 	// Address is tcp://host:port or tls://host:port (port 0: any free one), or ipc:///path.
 	Address string
+	// Socket, if set, is a listening TCP or unix socket that is bound to Address already, such as systemd passes one: a
+	// *net.TCPListener or *net.UnixListener. The server closes it, but leaves the connections that wait in its backlog, and
+	// the file of a unix socket with its mode, to who has opened it. What peers may do follows the address that it has.
+	Socket net.Listener
 	Settings
 }
 
@@ -32,36 +37,16 @@ type Settings struct {
 	TLS *tls.Config
 }
 
-// netListener is what *net.TCPListener and *net.UnixListener have.
-type netListener interface {
-	net.Listener
-	SetDeadline(t time.Time) error
-	syscall.Conn
-}
+// DefaultIPCMode is the default of Config.IPCMode. Whoever may write to a socket's file may
+// connect; by default that is the server's own user.
+const DefaultIPCMode fs.FileMode = 0o600
 
-// listener is a bound address.
+// listener is a bound address with its settings.
 type listener struct {
-	netListener
-	addr       string // as Server.Addrs returns it
-	isLocal    bool   // only processes of this machine can connect
-	removeFile func() // removes the file of the socket; nil if it has none
+	*listen.Socket
 
 	// settings are those in effect: their Rules are not nil. What they point to does not change.
 	settings atomic.Pointer[Settings]
-}
-
-// Close stops listening and removes the socket's file. Accepted connections stay open.
-func (l *listener) Close() error {
-	l.unlink()
-	return l.netListener.Close()
-}
-
-// unlink removes the file of the socket, once.
-func (l *listener) unlink() {
-	if l.removeFile != nil {
-		l.removeFile()
-		l.removeFile = nil
-	}
 }
 
 // rulesOf returns the rules of a listener without credentials.
@@ -80,11 +65,35 @@ func (l *listener) setSettings(settings Settings) {
 	}
 	if settings.Rules == nil {
 		settings.Rules = rulesOf(access.ReadOnly)
-		if l.isLocal || settings.TLS != nil && settings.TLS.ClientCAs != nil {
+		if l.Local || settings.TLS != nil && settings.TLS.ClientCAs != nil {
 			settings.Rules = rulesOf(access.All)
 		}
 	}
 	l.settings.Store(&settings)
+}
+
+// bind binds the addresses of the server.
+func (s *Server) bind(ctx context.Context) ([]*listener, error) {
+	addresses := make([]string, len(s.listeners))
+	for i := range s.listeners {
+		addresses[i] = s.listeners[i].Address
+	}
+	binder := listen.Binder{Mode: s.cfg.IPCMode, Logger: s.cfg.Logger, Given: map[string]listen.Listener{}}
+	for i := range s.listeners {
+		if given, ok := s.listeners[i].Socket.(listen.Listener); ok {
+			binder.Given[s.listeners[i].Address] = given
+		}
+	}
+	sockets, err := binder.BindAll(ctx, addresses)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*listener, len(sockets))
+	for i, socket := range sockets {
+		all[i] = &listener{Socket: socket}
+		all[i].setSettings(s.listeners[i].Settings)
+	}
+	return all, nil
 }
 
 // listenersOf returns the listeners of a configuration. It returns api.ErrConfig if one is not valid.
@@ -104,6 +113,7 @@ func listenersOf(cfg *Config) ([]Listener, error) {
 // check returns an error if the address is not valid, or the settings do not fit it.
 func (l *Listener) check() error {
 	network, _, err := api.SplitAddress(l.Address)
+	_, isSocket := l.Socket.(listen.Listener)
 	switch {
 	case err != nil:
 		return err
@@ -111,6 +121,8 @@ func (l *Listener) check() error {
 		return fmt.Errorf("%q has no TLS configuration", l.Address)
 	case network != "tls" && l.TLS != nil:
 		return fmt.Errorf("%q has a TLS configuration; its address must be tls://host:port", l.Address)
+	case l.Socket != nil && !isSocket:
+		return fmt.Errorf("%q has a socket that is no listening TCP or unix socket", l.Address)
 	case l.TLS != nil && len(l.TLS.Certificates) == 0 && l.TLS.GetCertificate == nil:
 		return fmt.Errorf("%q has no certificate", l.Address)
 	}
@@ -131,7 +143,7 @@ func (s *Server) SetListener(address string, settings Settings) error {
 	if err != nil {
 		return err
 	}
-	if err := (&Listener{Address: l.addr, Settings: settings}).check(); err != nil {
+	if err := (&Listener{Address: l.Address, Settings: settings}).check(); err != nil {
 		return fmt.Errorf("%w: listen: %w", api.ErrConfig, err)
 	}
 	l.setSettings(settings)
@@ -150,7 +162,7 @@ func (s *Server) findListener(address string) (*listener, error) {
 		return err == nil && n == network && r == rest
 	}
 	for i, l := range s.acceptor.listeners {
-		if is(l.addr) || is(s.listeners[i].Address) {
+		if is(l.Address) || is(s.listeners[i].Address) {
 			return l, nil
 		}
 	}
@@ -165,5 +177,12 @@ func (s *Server) wakeSessions(l *listener) {
 		if ses.listener == l {
 			_ = c.Wake(nil) // it is being closed already
 		}
+	}
+}
+
+// closeListeners closes listeners of which no connection was accepted.
+func closeListeners(listeners []*listener) {
+	for _, l := range listeners {
+		_ = l.Close()
 	}
 }

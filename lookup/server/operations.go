@@ -82,6 +82,7 @@ func runLookup(ctx context.Context, j *job) (err error) {
 		j.answer.Ending = j.query.Ending(j.answer.Hit)
 	} else {
 		j.answer, err = j.service.LookupAnswer(ctx, j.numTokens, j.hashes())
+		j.sampleMissing()
 	}
 	if err == nil {
 		j.isHit, j.reply = true, appendHit(j.reply, j.q.Envelope, j.answer.Hit)

@@ -39,7 +39,7 @@ func levelOf(why closeReason) slog.Level {
 	switch why {
 	case closedByPeer, closedIdleTimeout, closedDraining:
 		return slog.LevelDebug
-	case closedHeartbeatTimeout, closedRevoked, closedExpired:
+	case closedHeartbeatTimeout, closedRevoked, closedExpired, closedPoolGone:
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn

@@ -56,7 +56,7 @@ func TestPeerLogLevels(t *testing.T) {
 			continue
 		case closedIdleTimeout, closedDraining:
 			level = "DEBUG"
-		case closedHeartbeatTimeout, closedRevoked, closedExpired:
+		case closedHeartbeatTimeout, closedRevoked, closedExpired, closedPoolGone:
 			level = "INFO"
 		}
 		require.Equal(t, []string{"level=" + level + ` msg="connection closed" reason=` + why.String()}, log.Take())

@@ -28,7 +28,7 @@ const DefaultMaxPools = 64
 const MaxPoolName = 255
 
 // pool is a pool that the server serves. Its fields do not change, except those that
-// pools.mu guards, pong and evictionLogged.
+// pools.mu guards, pong, gone and evictionLogged.
 type pool struct {
 	name      string // "" for the server's own
 	digest    string
@@ -37,12 +37,14 @@ type pool struct {
 	hashBlock int  // tokens of a hash
 	described bool // it came into being by a description
 
-	blockSizes []int // of its groups
+	blockSizes  []int // of its groups
+	keysPerHash int   // of a store, at least one for each group
 
 	account *tokens.Account // nil if there is none; set before the pool is served
 
-	pong           atomic.Pointer[[]byte] // the frame of the reply to a ping, nil before the first
-	evictionLogged bool                   // used by logEvictions alone
+	pong           atomic.Pointer[pong] // of the reply to a ping, nil before the first
+	gone           atomic.Bool          // SetPools has removed it
+	evictionLogged bool                 // used by logEvictions alone
 
 	connections int    // guarded by pools.mu
 	idleSince   uint64 // guarded by pools.mu: a larger number is later
@@ -53,6 +55,10 @@ func newPool(name string, service *lookup.Service) *pool {
 	p := &pool{name: name, digest: digestOf(config), service: service, hashLen: config.HashLen, hashBlock: config.HashBlockSize}
 	for _, g := range config.Groups {
 		p.blockSizes = append(p.blockSizes, g.BlockSize)
+	}
+	coord := service.Coordinator()
+	for g := range coord.NumGroups() {
+		p.keysPerHash += max(1, len(coord.Ranks(g))/coord.KeyStride(g))
 	}
 	return p
 }
@@ -68,61 +74,42 @@ func digestOf(pool coordinator.Pool) string {
 
 // pools are the pools of a server. Safe for concurrent use.
 type pools struct {
-	own     *pool // of connections that ask for none, nil if there is none
-	accept  func(coordinator.Pool) (*lookup.Service, error)
 	max     int                   // described ones
 	backend *lookup.SharedBackend // of all services, nil over the memory index
 	logger  *slog.Logger
 	open    func(*lookup.Service) *tokens.Account
 	close   func(*tokens.Account)
 
+	setting sync.Mutex // held while SetPools replaces them
+
 	mu         sync.Mutex
-	byName     map[string]*pool // own, too
-	described  int              // how many of them are
-	leaveCount uint64           // of idleSince
+	own        *pool                                           // of connections that ask for none, nil if there is none
+	accept     func(coordinator.Pool) (*lookup.Service, error) // nil: none are accepted
+	gone       []*pool                                         // that were replaced, until closeGone
+	byName     map[string]*pool                                // own, too
+	described  int                                             // how many of them are
+	leaveCount uint64                                          // of idleSince
 }
 
 // newPools returns the pools of cfg and the service of the server's own. It sets the backend
 // of cfg.
 func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
-	if service == nil && len(cfg.Pools) == 0 && cfg.AcceptPool == nil {
-		return nil, fmt.Errorf("%w: no service", api.ErrConfig)
-	}
 	if cfg.MaxPools <= 0 {
 		cfg.MaxPools = DefaultMaxPools
 	}
-	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, logger: cfg.Logger, byName: map[string]*pool{}}
+	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, logger: cfg.Logger}
 	if service != nil {
-		ps.own = newPool("", service)
-		ps.byName[""] = ps.own
 		cfg.Backend = service.Backend()
 	} else if len(cfg.Pools) > 0 && cfg.Pools[0].Service != nil {
 		cfg.Backend = cfg.Pools[0].Service.Backend()
 	}
 	ps.backend = cfg.Backend
-	for _, named := range cfg.Pools {
-		if err := ps.addNamed(named); err != nil {
-			return nil, err
-		}
+	var err error
+	if ps.byName, err = ps.configured(service, cfg.Pools, cfg.AcceptPool); err != nil {
+		return nil, err
 	}
+	ps.own = ps.byName[""]
 	return ps, nil
-}
-
-// addNamed adds a configured pool. No connection is served yet.
-func (ps *pools) addNamed(named ServedPool) error {
-	err := CheckPoolName(named.Name)
-	switch {
-	case named.Service == nil:
-		return fmt.Errorf("%w: pool %q has no service", api.ErrConfig, named.Name)
-	case err != nil:
-		return fmt.Errorf("%w: pool %q: %w", api.ErrConfig, named.Name, err)
-	case named.Service.Backend() != ps.backend:
-		return fmt.Errorf("%w: pool %q has another backend than the others", api.ErrConfig, named.Name)
-	case ps.byName[named.Name] != nil:
-		return fmt.Errorf("%w: two pools are named %q", api.ErrConfig, named.Name)
-	}
-	ps.byName[named.Name] = newPool(named.Name, named.Service)
-	return nil
 }
 
 // inPoolName reports whether a pool's name may have the character.
@@ -353,7 +340,11 @@ func (ps *pools) moveToFirst(c *access.Credential, from *pool) (p *pool) {
 
 // makeDescribed makes the service of a described pool.
 func (ps *pools) makeDescribed(name string, described *coordinator.Coordinator) (*pool, error) {
-	service, err := ps.accept(described.Pool())
+	accept := ps.acceptor()
+	if accept == nil { // no more
+		return nil, errNotAccepted
+	}
+	service, err := accept(described.Pool())
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func (s *Server) Ready() error {
 		return fmt.Errorf("%w: not listening yet", ErrNotReady)
 	}
 	switch {
-	case s.shuttingDown.Load():
+	case s.draining.Load():
 		return fmt.Errorf("%w: draining", ErrNotReady)
 	case s.backend != nil && s.backend.Down():
 		if failure := s.backend.Failure(); failure != nil {
@@ -37,6 +37,9 @@ func (s *Server) Ready() error {
 	}
 	return nil
 }
+
+// Draining reports whether Drain or Shutdown was called.
+func (s *Server) Draining() bool { return s.draining.Load() }
 
 // BackendFailure returns why the latest call of the backend failed, nil if it did not. The server may be
 // ready all the same.

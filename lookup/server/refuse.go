@@ -78,7 +78,7 @@ func (s *session) countRefused(r *api.Refusal, err error) {
 		return
 	case errors.As(err, &denied):
 		s.server.notAllowed[denied.tag].Add(1)
-		s.server.peers.notAllowed(s.peer, denied.name, s.listener.addr, err)
+		s.server.peers.notAllowed(s.peer, denied.name, s.listener.Address, err)
 		return
 	}
 	s.server.peers.requestRefused(s.peer, err)

@@ -8,7 +8,7 @@ import (
 // queueReply queues a job after those with an equal envelope. It returns false if the connection
 // has twice the requests in flight that it may have: it is to be closed then.
 func (s *session) queueReply(j *job) bool {
-	if int(s.inFlight.Load()) >= 2*s.server.limits.MaxInFlight {
+	if int(s.inFlight.Load()) >= 2*s.limits.Load().MaxInFlight+s.inFlightBefore {
 		j.release()
 		s.sendErr = errInFlight // closeJobs records its ask
 		return false

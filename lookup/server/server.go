@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
@@ -50,6 +51,8 @@ type Config struct {
 	// AccountBytes bounds the memory of what was asked of one pool: see package tokens. Default: 4 MiB. A negative number
 	// means that no account is kept of where the tokens of prompts went.
 	AccountBytes int
+	// FirstLook and SecondLook are when it is looked for what engines have saved: see tokens.Pool. Tests shorten them.
+	FirstLook, SecondLook time.Duration
 	// CPU is what handshakes of TLS compute on, which the program's other listeners may share. Default: half of the
 	// processors, at least one.
 	CPU *cpushare.Share
@@ -70,21 +73,22 @@ type Server struct {
 	pools     *pools
 	accounts  *accounting
 	cfg       Config
-	instance  api.Instance // without its limits
-	pong      []byte       // the frame of the reply to a ping without a pool
-	listeners []Listener   // as configured
-	engine    *gnet.Client // event loops without listeners
-	acceptor  *acceptor    // of all bound listeners
-	addrs     []string     // bound, see Addrs
+	instance  api.Instance         // without its limits
+	pong      atomic.Pointer[pong] // for connections without a pool, nil before the first
+	listeners []Listener           // as configured
+	engine    *gnet.Client         // event loops without listeners
+	acceptor  *acceptor            // of all bound listeners
+	addrs     []string             // bound, see Addrs
 
-	limits    Limits          // in effect
-	ctx       context.Context // of jobs; ends when the server stops
+	limits    atomic.Pointer[Limits] // in effect
+	ctx       context.Context        // of jobs; ends when the server stops
 	cancel    context.CancelFunc
 	workers   workerPools
 	renewer   *lookup.Renewer      // nil over the memory index
 	admission *admission.Admission // of what connections hold
 	peers     *peerLog
 	memory    *lookup.MemoryAccount // of the keys of a store, and what is remembered of it
+	ownMemory bool                  // nobody else changes the bound of memory
 
 	mu       sync.Mutex
 	sessions map[*session]peerConn // open connections
@@ -131,24 +135,24 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	limits := cfg.Limits.inEffect(&cfg, listeners)
-	if cfg.Memory == nil {
+	ownMemory := cfg.Memory == nil
+	if ownMemory {
 		cfg.Memory = lookup.NewMemoryAccount(limits.MaxMemory)
 	}
 	s := &Server{
 		listeners: listeners,
-		memory:    cfg.Memory,
-		admission: newAdmission(cfg.Memory, cfg.Backend, limits.MaxConnections),
+		memory:    cfg.Memory, ownMemory: ownMemory,
+		admission: admission.New(admissionBounds(cfg.Memory, cfg.Backend, limits.MaxConnections)),
 		backend:   cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]peerConn{}, loops: map[gnet.EventLoop]*eventLoop{}, peers: newPeerLog(cfg.Logger),
 	}
-	s.accounts = newAccounting(cfg.AccountBytes, cfg.Memory, cfg.Backend)
+	s.accounts = newAccounting(&cfg)
 	pools.open, pools.close = s.accounts.openAccount, s.accounts.Close
 	for _, p := range pools.list() {
 		p.account = pools.open(p.service)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.instance = newInstance(cfg.Version)
-	s.limits = limits
-	s.pong = s.encodePong(0)
+	s.limits.Store(&limits)
 	return s, nil
 }

@@ -105,7 +105,7 @@ func TestGarbage(t *testing.T) {
 func TestMessageTimeoutIsPerMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := unstarted(t)
-		server.limits = Limits{MessageTimeout: 500 * time.Millisecond}.withDefaults()
+		require.NoError(t, server.SetLimits(Limits{MessageTimeout: 500 * time.Millisecond}))
 		var got replies
 		ses := openSession(server, &got)
 		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }

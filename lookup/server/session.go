@@ -44,13 +44,14 @@ type session struct {
 	written      int64           // bytes of replies
 	accepted     int64           // those that the kernel had accepted at the last updateUnsent
 
-	turnStart time.Time
-	ended     uint      // requests that have ended
-	turnEnd   uint      // the turn is not over before as many have
-	barrier   *job      // nothing after it is read before it has ended; nil if there is none
-	kept      keptBytes // that arrived meanwhile, or were left by a turn
-	closed    bool
-	queued    bool // it is in eventLoop.waiting; guarded by eventLoop.mu
+	turnStart      time.Time
+	ended          uint      // requests that have ended
+	inFlightBefore int       // jobs in flight when the limits were adopted
+	turnEnd        uint      // the turn is not over before as many have
+	barrier        *job      // nothing after it is read before it has ended; nil if there is none
+	kept           keptBytes // that arrived meanwhile, or were left by a turn
+	closed         bool
+	queued         bool // it is in eventLoop.waiting; guarded by eventLoop.mu
 
 	loop            *eventLoop
 	metrics         *loopMetrics // of its event loop
@@ -63,16 +64,18 @@ type session struct {
 	tls             *tlsConn     // nil without TLS
 	closeErr        error        // why the connection is closed, if there is more than reason
 
-	messageSince   atomic.Int64     // when the message being received began, in monotime; 0 if none
-	lastActive     atomic.Int64     // when the last byte arrived, in monotime
-	handshakeSince atomic.Int64     // when the unfinished ZMTP handshake began, in monotime; 0 if none
-	ttl            atomic.Int64     // of the ZMTP peer's heartbeat, in nanoseconds; 0 if none
-	keeping        atomic.Bool      // it has kept bytes
-	reason         atomic.Uint32    // closeReason; closedByPeer until it is set
-	inFlight       atomic.Int64     // jobs without a reply
-	unsent         atomic.Int64     // bytes of replies that the kernel has not accepted yet
-	unsentSince    atomic.Int64     // when the kernel last accepted some of them, in monotime; 0 if there are none
-	held           admission.Holder // bytes charged to Server.admission
+	limits         atomic.Pointer[Limits] // of the message that is being received, or of the last one
+	messageSince   atomic.Int64           // when the message being received began, in monotime; 0 if none
+	lastActive     atomic.Int64           // when the last byte arrived, in monotime
+	zmtp           atomic.Bool            // its peer speaks ZMTP
+	handshakeSince atomic.Int64           // when the unfinished ZMTP handshake began, in monotime; 0 if none
+	ttl            atomic.Int64           // of the ZMTP peer's heartbeat, in nanoseconds; 0 if none
+	keeping        atomic.Bool            // it has kept bytes
+	reason         atomic.Uint32          // closeReason; closedByPeer until it is set
+	inFlight       atomic.Int64           // jobs without a reply
+	unsent         atomic.Int64           // bytes of replies that the kernel has not accepted yet
+	unsentSince    atomic.Int64           // when the kernel last accepted some of them, in monotime; 0 if there are none
+	held           admission.Holder       // bytes charged to Server.admission
 	_              cpu.CacheLinePad
 }
 
@@ -92,11 +95,10 @@ type peerConn interface {
 
 // newSession returns the session of an accepted connection.
 func newSession(server *Server, loop *eventLoop, conn replyWriter, p *pendingConn) *session {
-	limits := netproto.Limits{MaxMessage: server.limits.MaxMessage}
-	s := &session{server: server, conn: conn, loop: loop, metrics: &loop.metrics, reader: netproto.NewReader(limits, 0)}
+	s := &session{server: server, conn: conn, loop: loop, metrics: &loop.metrics, reader: netproto.NewReader(netproto.Limits{}, 0)}
+	s.adoptLimits()
 	s.lastActive.Store(monotime.Now())
-	server.pools.move(nil, server.pools.own)
-	s.setPool(server.pools.own, nil)
+	s.setPool(server.pools.enterOwn(), nil)
 	s.authorize(p)
 	return s
 }
@@ -145,7 +147,7 @@ func (s *session) endTurn(err error) error {
 	}
 	s.observeTurn()
 	s.updateMessageSince()
-	s.updatePeerTimes()
+	s.updatePeer()
 	return cmp.Or(err, s.updateHeld())
 }
 
@@ -193,8 +195,11 @@ func (s *session) updateBegan() {
 	}
 }
 
-// updatePeerTimes sets ttl and handshakeSince from the reader.
-func (s *session) updatePeerTimes() {
+// updatePeer sets zmtp, ttl and handshakeSince from the reader.
+func (s *session) updatePeer() {
+	if s.reader.ZMTP() && !s.zmtp.Load() {
+		s.zmtp.Store(true)
+	}
 	if ttl := int64(s.reader.TTL()); ttl != s.ttl.Load() {
 		s.ttl.Store(ttl)
 	}
@@ -233,7 +238,7 @@ func (s *session) flush(minBytes int) {
 	s.written += int64(len(s.out.B))
 	if _, err := s.conn.Write(s.out.B); err != nil {
 		s.sendErr = errConnGone // OnClose has already run
-	} else if s.updateUnsent() > s.server.limits.MaxUnsent {
+	} else if s.updateUnsent() > s.limits.Load().MaxUnsent {
 		s.sendErr = errSlowReader
 	}
 	s.out.B = s.out.B[:0]
@@ -247,6 +252,17 @@ var (
 	errMemory     = errors.New("memory is short, and more is kept for this connection than it may have in flight")
 	errInFlight   = errors.New("more is in flight than limits.max_in_flight and the limits of a message allow")
 )
+
+// adoptLimits takes the limits of the server for the next message. Nobody is closed for what arrived by earlier ones.
+func (s *session) adoptLimits() {
+	limits := s.server.limits.Load()
+	if limits == s.limits.Load() {
+		return
+	}
+	s.limits.Store(limits)
+	s.reader.SetMaxMessage(limits.MaxMessage)
+	s.inFlightBefore = int(s.inFlight.Load())
+}
 
 // Begin implements netproto.Handler.
 func (s *session) Begin(q *netproto.Request) bool {
@@ -310,6 +326,7 @@ func (s *session) End(q *netproto.Request) bool {
 	}
 	s.denied = nil
 	s.flush(flushAt)
+	s.adoptLimits()
 	s.ended++
 	return !s.mustKeep() && s.sendErr == nil && (s.ended%requestsPerLook != 0 || !s.isTurnOver())
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"net"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,7 +14,7 @@ func TestSocketOptions(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
-	raw, err := server.acceptor.listeners[0].netListener.(*net.TCPListener).SyscallConn()
+	raw, err := server.acceptor.listeners[0].SyscallConn()
 	require.NoError(t, err)
 	require.NoError(t, raw.Control(func(fd uintptr) {
 		protocol, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PROTOCOL)

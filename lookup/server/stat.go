@@ -10,7 +10,7 @@ import (
 )
 
 // Stat returns the counters of the server, and those of its own pool.
-func (s *Server) Stat() api.Stat { return s.statOf(s.pools.own) }
+func (s *Server) Stat() api.Stat { return s.statOf(s.pools.ownPool()) }
 
 // PoolStats returns the counters of the pools by name, "" for the server's own, without those of the
 // server. There are at most Config.MaxPools described ones at a time, so that many names.
@@ -81,7 +81,7 @@ func (s *Server) poolStat(p *pool) api.Stat {
 		st.Pool, st.PoolTokens = p.name, s.tokensOf(p)
 	}
 	st.Instance, st.StartTime = s.instance.ID, s.instance.StartTime
-	st.MaxConnections = int64(s.limits.MaxConnections)
+	st.MaxConnections = int64(s.limits.Load().MaxConnections)
 	_, st.MaxMemory, _ = s.memory.Usage()
 	return st
 }

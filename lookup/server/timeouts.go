@@ -35,7 +35,7 @@ func (s *Server) closeOverdue() {
 // exceededLimit returns which limit the peer of a closed connection has passed, for the log. It
 // returns nil if the reason is no limit, or has an error of its own.
 func (s *Server) exceededLimit(ses *session, reason closeReason) error {
-	limits := &s.limits
+	limits := ses.limits.Load()
 	switch reason {
 	case closedMemory:
 		return fmt.Errorf("limits.max_memory is used up; this connection held %d bytes of it", ses.held.Bytes())
@@ -57,7 +57,7 @@ func (s *Server) exceededLimit(ses *session, reason closeReason) error {
 
 // overdue returns the timeout that a session has passed, closedByPeer if it has passed none.
 func (s *Server) overdue(ses *session, now int64) closeReason {
-	limits := &s.limits
+	limits := ses.limits.Load()
 	if since := ses.unsentSince.Load(); since != 0 && now-since > int64(limits.WriteTimeout) {
 		return closedWriteTimeout
 	}

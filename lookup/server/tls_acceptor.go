@@ -13,6 +13,7 @@ import (
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/server/internal/listen"
 )
 
 // tlsConns are the open connections of tls:// listeners. It owns their goroutines.
@@ -23,7 +24,7 @@ type tlsConns struct {
 
 	mu       sync.Mutex
 	open     map[*tlsConn]bool // true while it is in the handshake
-	draining bool              // handshakes have backlogTimeout
+	draining bool              // handshakes have listen.BacklogTimeout
 	closed   bool              // no more connections
 }
 
@@ -62,13 +63,13 @@ func tlsConfigOf(cfg *tls.Config) *tls.Config {
 func (a *acceptor) admitTLS(ln *listener, conn *net.TCPConn) error {
 	c := &tlsConn{peer: conn.RemoteAddr()}
 	c.TCPConn, c.listener, c.limits = conn, ln, &a.server.limits
-	c.handshake = a.tls.cpu.NewClaim(cpushare.KeyOf(ln.addr, conn.RemoteAddr()))
+	c.handshake = a.tls.cpu.NewClaim(cpushare.KeyOf(ln.Address, conn.RemoteAddr()))
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
 	}
 	c.raw = raw
-	if !a.tls.add(c, a.server.limits.HandshakeTimeout) {
+	if !a.tls.add(c, a.server.limits.Load().HandshakeTimeout) {
 		a.dropDraining(conn)
 		return nil
 	}
@@ -103,12 +104,12 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 		return err
 	}
 	var loop, inner *net.UnixConn
-	err = a.withDescriptors(c, time.Now().Add(a.server.limits.HandshakeTimeout), func() (err error) {
+	err = a.WithDescriptors(c.listener.Address, time.Now().Add(a.server.limits.Load().HandshakeTimeout), func() (err error) {
 		loop, inner, err = connPair()
 		return err
 	})
 	if err != nil {
-		a.reportError("cannot serve a connection", c.LocalAddr().String(), err)
+		a.Fail("cannot serve a connection", c.listener.Address, err)
 		return err
 	}
 	a.tls.endHandshake(c, inner)
@@ -123,7 +124,7 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 	p := &pendingConn{peer: c.peer, listener: c.listener, settings: c.settings, tls: c}
 	p.certificates = access.CertificatesOf(&state, c.settings.TLS.ClientCAs)
 	if err := a.enroll(loop, p); err != nil {
-		a.reportError("cannot serve a connection", c.LocalAddr().String(), err)
+		a.Fail("cannot serve a connection", c.listener.Address, err)
 		return err
 	}
 	c.copying.Store(2)
@@ -144,7 +145,7 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 // handshakeOnce does the handshake, and ends its claim to compute.
 func (c *tlsConn) handshakeOnce() error {
 	defer c.handshake.Close()
-	defer time.AfterFunc(c.limits.HandshakeTimeout, c.handshake.Close).Stop() // while it waits for a processor
+	defer time.AfterFunc(c.limits.Load().HandshakeTimeout, c.handshake.Close).Stop() // while it waits for a processor
 	return c.tls.Handshake()
 }
 
@@ -159,7 +160,7 @@ func (a *acceptor) handshakeFailed(c *tlsConn, err error) {
 	case !c.received.Load() && !errors.Is(err, os.ErrDeadlineExceeded):
 		reason = closedByPeer
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = fmt.Errorf("it did not end within limits.handshake_timeout (%v)", a.server.limits.HandshakeTimeout)
+		err = fmt.Errorf("it did not end within limits.handshake_timeout (%v)", a.server.limits.Load().HandshakeTimeout)
 	case errors.Is(err, io.EOF):
 		err = errors.New("the peer has closed the connection")
 	case errors.As(err, &header):
@@ -185,7 +186,7 @@ func (t *tlsConns) add(c *tlsConn, timeout time.Duration) bool {
 		return false
 	}
 	if t.draining {
-		timeout = min(timeout, backlogTimeout)
+		timeout = min(timeout, listen.BacklogTimeout)
 	}
 	_ = c.SetDeadline(time.Now().Add(timeout)) // fails if it is closed
 	t.open[c] = true
@@ -227,9 +228,9 @@ func (t *tlsConns) drain() {
 		switch {
 		case !inHandshake:
 		case c.received.Load() || c.hasUnread():
-			_ = c.SetDeadline(time.Now().Add(backlogTimeout))
+			_ = c.SetDeadline(time.Now().Add(listen.BacklogTimeout))
 		default:
-			_ = c.SetDeadline(aLongTimeAgo)
+			_ = c.SetDeadline(time.Unix(1, 0))
 		}
 	}
 }

@@ -20,10 +20,10 @@ type tlsTransport struct {
 	*net.TCPConn
 	raw       syscall.RawConn
 	listener  *listener
-	settings  *Settings // those of the handshake
-	limits    *Limits
-	handshake *cpushare.Claim // nil after it
-	received  atomic.Bool     // a byte has arrived
+	settings  *Settings               // those of the handshake
+	limits    *atomic.Pointer[Limits] // of the server
+	handshake *cpushare.Claim         // nil after it
+	received  atomic.Bool             // a byte has arrived
 
 	fd  int                       // valid in readable only
 	end atomic.Pointer[time.Time] // when writes end in any case; nil: not known yet
@@ -100,7 +100,7 @@ func (t *tlsTransport) Write(p []byte) (n int, err error) {
 func (t *tlsTransport) extend() {
 	for {
 		end := t.end.Load()
-		deadline := time.Now().Add(t.limits.WriteTimeout)
+		deadline := time.Now().Add(t.limits.Load().WriteTimeout)
 		if end != nil && deadline.After(*end) {
 			deadline = *end
 		}

@@ -28,7 +28,7 @@ const (
 	readOnBuffer = 64 << 10
 	// turnTime is how long a turn begins further requests, and readOnTime how long it reads on: what it
 	// reads then is usually served within the turn.
-	turnTime, readOnTime = 100 * time.Microsecond, 50 * time.Microsecond
+	turnTime, readOnTime = 50 * time.Microsecond, 25 * time.Microsecond
 	// requestsPerLook is how many requests are served before the clock is looked at.
 	requestsPerLook = 8
 	// requestsWithoutMemory is how many more a turn serves if there is no memory to keep them.
@@ -107,6 +107,9 @@ func (s *session) nextRead() int { return min(max(s.reader.BlobLeft(), readBuffe
 // receive serves the next bytes of the connection. It returns an error if the connection must be
 // closed. p is borrowed until it returns.
 func (s *session) receive(p []byte) error {
+	if !s.reader.InMessage() {
+		s.adoptLimits()
+	}
 	if s.isKeeping() || len(p) == readBuffer && s.loop.isCrowded() {
 		return s.keep(p)
 	}
@@ -145,7 +148,7 @@ func (s *session) keep(p []byte) error {
 	s.kept.append(p)
 	clear(p) // there may be a token in it
 	s.keeping.Store(true)
-	if int64(s.kept.size) > s.server.limits.MaxMessage+maxInFlightBytes {
+	if int64(s.kept.size) > s.limits.Load().MaxMessage+maxInFlightBytes {
 		return errInFlight
 	}
 	switch {

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup"
 )
 
@@ -30,7 +31,7 @@ type workerPool struct {
 	workers  sync.WaitGroup
 }
 
-// jobSize is whether a job is small, see job.isSmall.
+// jobSize is how much work a job is.
 type jobSize int
 
 const (
@@ -38,6 +39,14 @@ const (
 	largeSize
 	numSizes
 )
+
+// size returns largeSize for a job that is not small, or whose blocks have more keys than a small request has hashes.
+func (j *job) size() jobSize {
+	if !j.isSmall() || j.pool != nil && j.neededBytes*j.pool.keysPerHash > admission.SmallBytes {
+		return largeSize
+	}
+	return smallSize
+}
 
 // connQueue holds the jobs of one connection that wait for a worker of one pool.
 // workerPool.mu guards it.
@@ -68,10 +77,7 @@ func newWorkerPool(workers int) *workerPool {
 
 // submit queues a job.
 func (p *workerPool) submit(q *connQueue, j *job) {
-	size := smallSize
-	if !j.isSmall() {
-		size = largeSize
-	}
+	size := j.size()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	q.jobs[size] = append(q.jobs[size], j)

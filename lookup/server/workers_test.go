@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
@@ -180,6 +181,17 @@ func TestOneConnectionOfLargeRequests(t *testing.T) {
 	close(gate.Open)
 	for range sent {
 		p.Reply(t)
+	}
+}
+
+// A hash is a key of each group, on each rank.
+func TestKeysAreWork(t *testing.T) {
+	pool := coordinator.Pool{HashBlockSize: 16, Groups: []coordinator.Group{{BlockSize: 16}, {BlockSize: 32}}, TPSize: 3}
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
+	require.NoError(t, err)
+	const keys = 3 + 1 // of a hash
+	for bytes, want := range map[int]jobSize{admission.SmallBytes / keys: smallSize, admission.SmallBytes/keys + 1: largeSize} {
+		require.Equal(t, want, (&job{pool: newPool("", service), neededBytes: bytes}).size(), bytes)
 	}
 }
 

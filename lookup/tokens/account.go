@@ -1,6 +1,8 @@
 package tokens
 
 import (
+	"cmp"
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,12 +17,20 @@ type Pool struct {
 	Reachable func(p Prompt, blocks int) int64
 	// Keys returns how many keys a lookup of a whole prompt of some tokens asks for.
 	Keys func(tokens int64) int64
-	// Stores is set if the account sees what is stored: over the memory index.
+	// Stores is set if the account sees what is stored: over the memory index. Else Look, unless it is nil, asks the store for blocks
+	// that a lookup has not found, and returns on how many ranks each is. It takes at most as long as a lookup.
 	Stores bool
+	Look   func(ctx context.Context, m *Missing) (ranks []int, err error)
+	// Size, unless it is nil, returns how many blocks the pool has room for, 0 if that is not known. It takes at most as long as a lookup.
+	Size func(ctx context.Context) (blocks int64, err error)
+	// FirstLook is how long after a request was closed its engine may take to save what it has computed, SecondLook how much longer if
+	// nothing was saved by then. 0 means 30 seconds and 5 minutes.
+	FirstLook, SecondLook time.Duration
 	// FullRanks are the ranks that full-attention groups need, as bits; Ranks are those of each group. A rank of each group has
 	// a bit. Those beyond 64 are left out: they count as stored with the others.
 	FullRanks uint64
 	Ranks     []uint64
+	NumRanks  []int // of each group
 	// Strides are the hashes of a block of each group, and FullStride is the largest of full-attention groups, 1 without any.
 	Strides    []int
 	FullStride int
@@ -34,8 +44,6 @@ const (
 	// maxOpenRequests bounds the open requests of a pool, each of which takes about requestBytes.
 	maxOpenRequests = 1 << 10
 	requestBytes    = 1 << 10
-	// savingTime is how long after a request was closed its engine may take to save what it has computed.
-	savingTime = 30 * time.Second
 	// markEvery is how often the blocks of a request are marked that asks the same again and again.
 	markEvery = time.Second
 )
@@ -47,15 +55,17 @@ type Account struct {
 
 	mu       sync.Mutex
 	now      int64  // when the last event was; no two events are at the same time
-	numbers  uint64 // of requests
+	numbers  uint32 // of requests; 0 is none
 	open     openRequests
 	reserved reservation // for open requests
 	table    *table
 	emptied  int64 // when the store was last emptied, 0 for never
 	suspect  int64 // when it may have been, as another process may answer
 	recall   recall
+	looks    looks
 	shares   shares
 	curve    curve
+	size     int64 // blocks that the pool has room for, 0 if that is not known
 	most     lostMost
 	keys     int64   // that lookups of whole prompts would have asked for, once
 	carry    float64 // blocks: see blocks
@@ -69,8 +79,11 @@ type Account struct {
 // newAccount returns an account whose table takes at most maxBytes, as far as reserve allows.
 func newAccount(pool Pool, maxBytes int, now int64, reserve func(bytes int) bool) *Account {
 	pool.FullStride = max(pool.FullStride, 1)
-	return &Account{pool: pool, reserve: reserve, open: newOpenRequests(), reserved: reservation{reserve: reserve, each: requestBytes, max: maxOpenRequests},
+	pool.FirstLook, pool.SecondLook = cmp.Or(pool.FirstLook, defaultFirstLook), cmp.Or(pool.SecondLook, defaultSecondLook)
+	a := &Account{pool: pool, reserve: reserve, open: newOpenRequests(), reserved: reservation{reserve: reserve, each: requestBytes, max: maxOpenRequests},
 		table: newTable(maxBytes), askers: newAskers(reserve), now: now}
+	a.looks = newLooks(&a.pool, now, reserve)
+	return a
 }
 
 // advance returns the time of the next event: at, unless that is not behind the event before.
@@ -92,8 +105,10 @@ func (a *Account) apply(r *Ask) (work int) {
 		a.removed(r)
 	case recordEmptied:
 		a.emptied = now
+		a.looks.clear()
 	case recordSuspect:
 		a.suspect = now
+		a.looks.clear()
 	default:
 		return a.asked(r, now)
 	}
@@ -116,7 +131,7 @@ func (a *Account) asked(r *Ask, now int64) (work int) {
 		if oldest := a.open.oldest(); oldest != nil && !a.reserved.reserveFor(a.open.len()+1) {
 			a.closeRequest(oldest)
 		}
-		a.numbers++
+		a.numbers = max(a.numbers+1, 1)
 		req = a.open.add(key, a.numbers, now)
 		if !r.Refused && r.Start == 0 {
 			a.askers.addFirstBlock(r.asker, r.first, now)
@@ -142,6 +157,7 @@ func (a *Account) suspectEmptied(at int64) {
 	defer a.mu.Unlock()
 	a.suspect = a.advance(at)
 	a.closeDue(a.suspect)
+	a.looks.clear()
 }
 
 // closeDue counts the requests whose last ask is too long ago for another one to belong to it.
@@ -155,6 +171,9 @@ func (a *Account) closeDue(now int64) {
 func (a *Account) closeRequest(req *request) {
 	a.open.remove(req)
 	a.count(req)
+	if req.asked > max(a.emptied, a.suspect) {
+		a.looks.draw(req, a.now, a.pool.FirstLook)
+	}
 }
 
 // tick closes requests, and reports whether others are open.
@@ -172,7 +191,7 @@ func (a *Account) close() (bytes int) {
 	for req := a.open.oldest(); req != nil; req = a.open.oldest() {
 		a.closeRequest(req)
 	}
-	bytes = a.table.bytes() + a.reserved.bytes() + a.askers.firsts.reserved.bytes()
+	bytes = a.table.bytes() + a.reserved.bytes() + a.askers.firsts.reserved.bytes() + a.looks.bytes()
 	a.table = newTable(0)
 	return bytes
 }

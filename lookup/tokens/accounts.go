@@ -93,6 +93,13 @@ func (s *Accounts) Close(a *Account) {
 	s.free(a.close())
 }
 
+// Number returns how many pools have an account.
+func (s *Accounts) Number() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.accounts)
+}
+
 // reserve reserves memory for a table.
 func (s *Accounts) reserve(bytes int) bool {
 	if s.bytes.Add(int64(bytes)) > int64(s.cfg.MaxTotalBytes) || s.cfg.Reserve != nil && !s.cfg.Reserve(int64(bytes)) {

@@ -20,6 +20,8 @@ type Ask struct {
 	Found int
 	// Whole is how many leading blocks every group holds of which the lookup needed them.
 	Whole int
+	// Missing are some blocks that were not found, over a store. They belong to the account from Record on.
+	Missing Missing
 	// EndBlock is the block that ends the hit, and EndGroup the group that lacks it, if that is no full-attention group.
 	// Otherwise EndBlock is negative: block Found ends the hit.
 	EndBlock, EndGroup int

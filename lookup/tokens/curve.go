@@ -17,6 +17,7 @@ type curve struct {
 	distances [curveSteps]float64 // blocks, by the step of their distance
 	sampled   float64             // blocks that the sample stands for, those asked for the first time included
 	asked     float64             // blocks that were asked for: before what the rules can reach, and new ones
+	found     float64             // of these, blocks that the pool gave
 	decayed   int64
 }
 
@@ -51,6 +52,7 @@ func (c *curve) decay(now int64) {
 	}
 	c.sampled *= factor
 	c.asked *= factor
+	c.found *= factor
 }
 
 // distanceStep returns the step of a distance. Step 0 is that of distances below 2.
@@ -67,18 +69,27 @@ func stepEnd(step int) float64 {
 }
 
 // measure counts the stack distances of the blocks of a request that are asked for the first time. All are measured before any
-// is touched.
+// is touched. A hit ends where a scheduler block does, so the distance of each block is the largest of its scheduler block.
 func (a *Account) measure(req *request, r *Ask, samples []sample, now int64) {
 	a.curve.decay(now)
 	reachable := int(a.pool.Reachable(r.Prompt, max(req.known.atLeast, r.Found)) / a.pool.HashBlock)
-	for _, s := range samples {
+	perScheduler, unit, distance := int(max(a.pool.SchedulerBlock/a.pool.HashBlock, 1)), -1, 0.
+	for i := len(samples) - 1; i >= 0; i-- {
+		s := samples[i]
 		if !a.table.judges(s.fingerprint) || s.block >= reachable && s.block < req.known.atLeast {
 			continue
 		}
 		weight := a.weight(r, s.block)
 		a.curve.sampled += weight
-		if e := a.table.get(s.fingerprint); e != nil && !a.isEmptied(e) {
-			distance := float64(a.table.distance(e)) / share(a.table.threshold)
+		if s.block/perScheduler != unit {
+			unit, distance = s.block/perScheduler, 0
+		}
+		if e := a.table.get(s.fingerprint); e == nil || a.isEmptied(e) {
+			distance = math.Inf(1)
+		} else {
+			distance = max(distance, float64(a.table.distance(e))/share(a.table.threshold))
+		}
+		if !math.IsInf(distance, 1) {
 			a.curve.distances[distanceStep(distance)] += weight
 		}
 	}
@@ -87,10 +98,32 @@ func (a *Account) measure(req *request, r *Ask, samples []sample, now int64) {
 // count counts the blocks of a request that were asked for.
 func (c *curve) count(s *split, hashBlock int64) {
 	c.asked += float64(s.pool+s.lost+s.new) / float64(hashBlock)
+	c.found += float64(s.pool) / float64(hashBlock)
 }
 
 // curveFrom and curveTo are the sizes of which a curve tells, in powers of two blocks.
 const curveFrom, curveTo = 10, 30
+
+// multiples are the sizes of which a curve tells if that of the pool is known.
+var multiples = []struct {
+	name string
+	by   float64
+}{{"0.25", .25}, {"0.5", .5}, {"1", 1}, {"2", 2}, {"4", 4}, {"inf", math.Inf(1)}}
+
+// multiplesOf returns the hit shares of pools of multiples of a size.
+func (c *curve) multiplesOf(size int64) (sizes []api.SizedPool) {
+	for _, m := range multiples {
+		of := api.SizedPool{Size: m.name, HitShare: c.hitShare(m.by * float64(size))}
+		if !math.IsInf(m.by, 1) {
+			of.Blocks = int64(m.by * float64(size))
+		}
+		sizes = append(sizes, of)
+	}
+	return sizes
+}
+
+// measured returns the share of the blocks asked for that the pool gave.
+func (c *curve) measured() float64 { return c.found / max(c.asked, 1) }
 
 // sizes returns the hit shares of pools up to the first that holds all.
 func (c *curve) sizes() []api.SizedPool {

@@ -15,6 +15,9 @@
 // large that it reaches back several times as long as the pool remembers (sampling.go); what was known of a prompt is then
 // estimated so that the errors of many prompts cancel out (known.go).
 //
+// Over a store nobody tells what is saved. So requests are drawn at random, and some time after each the store is asked for a few of
+// the blocks that it lacked: a look (look.go).
+//
 // The same table tells how many blocks were asked for between two asks for one, hence what an LRU pool of any size would have
 // held (curve.go, recency.go), and up to which age blocks are found again (recall.go).
 //
@@ -25,6 +28,7 @@
 //   - block: the tokens that one hash stands for. Blocks are counted from token 0.
 //   - known: asked for by an earlier request, or before such a block in its chain.
 //   - whole: in the pool, in every group and on every rank that a lookup needs.
+//   - look: whether the blocks that a request lacked were saved; its outcome is that of all of them.
 //   - missed: not whole when it was asked for.
 //   - tracked: with an entry in the table, now or when it is next asked for. Judged: tracked for long enough to tell whether it
 //     was asked for before.
@@ -33,6 +37,7 @@
 // # Concurrency
 //
 // An event loop fills in an Ask and gives it to its Recorder, which takes a lock that nobody holds for longer than a few
-// instructions. Accounts.Run, one goroutine of the server, accounts for what was recorded some milliseconds later. An Account
-// has one lock. It is held while one ask is accounted for, or its status is told.
+// instructions. Accounts.Run, one goroutine of the server, accounts for what was recorded some milliseconds later, and RunLooks,
+// another, asks the store. An Account has one lock. It is held while one ask is accounted for, or its status is told, and never while
+// the store is asked.
 package tokens

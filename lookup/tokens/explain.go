@@ -23,9 +23,9 @@ func (s *Accounts) Explain(r *Ask) api.LostTokens {
 	r.sampled = min(r.sampled, r.added) // a server copies no more than can change the answer
 	req := &request{last: lastOf(r)}
 	req.known = a.knownBlocks(r, a.trackedSamples(r))
-	carry := a.carry
+	carry, guessed := a.carry, a.looks.carry
+	defer func() { a.carry, a.looks.carry = carry, guessed }()
 	parts := a.split(req)
-	a.carry = carry
 	counts := Counts{Engine: parts.engine, InPool: parts.pool, Rules: parts.rules, New: parts.new, NoAnswer: parts.noAnswer}
 	told := api.LostTokens{Block: int64(r.end())}
 	if parts.lost > 0 {

@@ -15,6 +15,7 @@ func (a *Account) lostPlace(req *request, r *Ask, now int64) Place {
 // placeNow returns what lostPlace would return for a new request, and the entry that says it, if there is one.
 func (a *Account) placeNow(req *request, r *Ask, now int64) (Place, *entry) {
 	place, e := a.firstPlace(r, req.known.atLeast, func(e *entry, group int) Place {
+		a.looks.apply(e)
 		if emptied := a.isEmptied(e); emptied || e.missedBy == 0 {
 			return a.placeOfFirstMiss(e, emptied, group)
 		}
@@ -83,11 +84,12 @@ func (a *Account) placeOfFirstMiss(e *entry, emptied bool, group int) Place {
 
 // placeOfLaterMiss returns the place of a block that another request has missed before.
 func (a *Account) placeOfLaterMiss(e *entry, now int64) Place {
+	closed := e.missedUntil + int64(askGap)
 	switch {
-	case now < e.missedUntil+int64(askGap+savingTime):
+	case now < closed+int64(a.pool.FirstLook):
 		return Saving
 	case !a.pool.Stores:
-		return Evicted // nobody has looked whether it was saved
+		return a.looks.placeOf(e, now, now < closed+int64(a.pool.FirstLook+a.pool.SecondLook))
 	case e.stored != 0 && e.flags&staleFlag == 0:
 		return Partial
 	}

@@ -41,6 +41,7 @@ func (a *Account) trackedSamples(r *Ask) []sample {
 
 // markBlock remembers what an ask tells of one block.
 func (a *Account) markBlock(e *entry, req *request, r *Ask, block int, now int64, first bool) {
+	a.looks.apply(e)
 	known := e.asked != 0
 	emptied := a.isEmptied(e)
 	if first && r.Answered && known && e.whole != 0 && e.missedBy == 0 && !emptied {
@@ -48,7 +49,7 @@ func (a *Account) markBlock(e *entry, req *request, r *Ask, block int, now int64
 	}
 	switch {
 	case r.Answered && block < r.Whole:
-		e.whole, e.missedBy, e.flags = now, 0, 0
+		e.whole, e.missedBy, e.lastMissedBy, e.flags = now, 0, 0, 0
 	case emptied:
 		e.missedBy, e.flags = req.number, emptiedFlag|staleFlag
 	case e.missedBy == 0 && (r.Answered || e.whole == 0): // without an answer its engine computes the block, as if it had been missed
@@ -56,6 +57,9 @@ func (a *Account) markBlock(e *entry, req *request, r *Ask, block int, now int64
 	}
 	if e.missedBy == req.number {
 		e.missedUntil = now
+	}
+	if e.missedBy != 0 && r.Answered {
+		e.lastMissedBy = req.number
 	}
 	e.asked = now
 }
@@ -72,7 +76,7 @@ func (a *Account) stored(r *Ask, now int64) {
 		}
 		e.stored |= RankBit(r.rank)
 		if a.pool.isWhole(e.stored) {
-			e.whole, e.missedBy, e.flags = now, 0, storedFlag
+			e.whole, e.missedBy, e.lastMissedBy, e.flags = now, 0, 0, storedFlag
 		}
 	}
 }

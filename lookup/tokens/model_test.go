@@ -157,7 +157,7 @@ func (m *model) place(n int, r *modelRequest, ids []uint64, found int, now int64
 			return Evicted
 		}
 		switch {
-		case now < firstMiss.taughtAt+int64(askGap+savingTime):
+		case now < firstMiss.taughtAt+int64(askGap+defaultFirstLook):
 			return Saving
 		case !m.pool.Stores:
 			return Evicted

@@ -60,3 +60,21 @@ func (r *recall) remembers() int64 {
 	}
 	return 0
 }
+
+// evictedAge returns the age that half of the blocks which were missing had at least, 0 if there are few.
+func (r *recall) evictedAge() int64 {
+	all := 0.
+	for i := range r.ages {
+		all += r.ages[i].missing
+	}
+	if all < minRecalls {
+		return 0
+	}
+	older := all
+	for i := range r.ages {
+		if older -= r.ages[i].missing; older <= all/2 {
+			return ageOf(i)
+		}
+	}
+	return 0
+}

@@ -5,7 +5,7 @@ import "container/list"
 // request is one prompt of one asker, whose asks are accounted for together. It is open until askGap has passed without an ask.
 type request struct {
 	key    requestKey
-	number uint64 // of its account; later requests have higher ones
+	number uint32 // of its account; none that is remembered has the same
 	began  int64
 	asked  int64 // when it was last asked
 	marked int64 // when its blocks were last marked, 0 for never
@@ -32,11 +32,16 @@ type last struct {
 	found    int
 	end      int   // the block that ends the hit
 	place    Place // of what is lost, if something is; NumPlaces if nothing is remembered of the block that ends the hit
+	missing  Missing
 }
 
 // lastOf returns what an ask found, without its place.
 func lastOf(r *Ask) last {
-	return last{prompt: r.Prompt, answered: r.Answered, hit: r.Hit, found: r.Found, end: r.end(), place: NumPlaces}
+	l := last{prompt: r.Prompt, answered: r.Answered, hit: r.Hit, found: r.Found, end: r.end(), place: NumPlaces}
+	if r.Answered {
+		l.missing = r.Missing
+	}
+	return l
 }
 
 // equals reports whether an ask found the same as the last one.
@@ -66,7 +71,7 @@ func (o *openRequests) oldest() *request {
 	return nil
 }
 
-func (o *openRequests) add(key requestKey, number uint64, now int64) *request {
+func (o *openRequests) add(key requestKey, number uint32, now int64) *request {
 	req := &request{key: key, number: number, began: now, asked: now}
 	req.element = o.order.PushBack(req)
 	o.byKey[key] = req

@@ -16,11 +16,7 @@ const sharesMinutes = 10
 // add adds n lost tokens to counts: all of them to place or, if that is NumPlaces, by the shares.
 func (s *shares) add(counts *Counts, place Place, n, now int64) {
 	if place != NumPlaces {
-		m := &s.minutes[now/int64(time.Minute)%sharesMinutes]
-		if minute := now / int64(time.Minute); m.minute != minute {
-			m.minute, m.lost = minute, Counts{}
-		}
-		m.lost[place] += n
+		s.note(place, n, now)
 		counts[place] += n
 		return
 	}
@@ -39,6 +35,15 @@ func (s *shares) add(counts *Counts, place Place, n, now int64) {
 		left -= whole
 	}
 	counts[Unsaved] += left
+}
+
+// note adds to what went to a place of late.
+func (s *shares) note(place Place, n, now int64) {
+	m := &s.minutes[now/int64(time.Minute)%sharesMinutes]
+	if minute := now / int64(time.Minute); m.minute != minute {
+		m.minute, m.lost = minute, Counts{}
+	}
+	m.lost[place] += n
 }
 
 // recent returns the lost tokens of the last ten minutes whose places are known.

@@ -33,8 +33,9 @@ func (a *Account) status(now int64) *api.PoolTokens {
 		return time.Now().Add(time.Duration(mono - now)).UTC().Truncate(time.Second)
 	}
 	status := &api.PoolTokens{
-		Tokens: a.counts.Map(), Prompts: a.closed, Open: a.open.len(), Keys: a.keys, NotCounted: a.lost.Load(),
-		RetentionSeconds: time.Duration(a.recall.remembers()).Seconds(), Curve: []api.SizedPool{},
+		Tokens: a.counts.Map(), Prompts: a.closed, Open: a.open.len(), Keys: a.keys, NotCounted: a.lost.Load(), LookedKeys: a.looks.keys, LooksDropped: a.looks.dropped,
+		RetentionSeconds: time.Duration(a.recall.remembers()).Seconds(), EvictedAgeSeconds: time.Duration(a.recall.evictedAge()).Seconds(),
+		Curve: []api.SizedPool{},
 	}
 	if a.table.limit > 0 {
 		status.Share = share(a.table.judged)
@@ -42,7 +43,11 @@ func (a *Account) status(now int64) *api.PoolTokens {
 	if oldest := a.table.oldest(); oldest != nil {
 		status.RemembersSince = at(oldest.asked)
 		if age := now - oldest.asked; age > int64(time.Hour) || a.recall.remembers() != 0 && age > a.recall.remembers() {
-			status.Curve = a.curve.sizes()
+			measured := a.curve.measured()
+			status.MeasuredHitShare = &measured
+			if status.Curve = a.curve.sizes(); a.size > 0 {
+				status.Curve = a.curve.multiplesOf(a.size)
+			}
 		}
 	}
 	for _, asker := range a.askers.byName {

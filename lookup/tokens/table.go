@@ -33,14 +33,14 @@ type entry struct {
 	fingerprint uint64
 	asked       int64 // when it was last asked for
 	whole       int64 // when it was last whole in the pool
-	// missedBy is the first request that missed it since it was last whole, by its number, 0 for none; missedUntil is when
-	// that request last asked.
-	missedBy    uint64
-	missedUntil int64
-	stored      uint64 // ranks of the memory index that have stored it since missedBy, as bits
-	at          uint32 // its position in the log, modulo 2^32
-	weight      uint16 // how many tracked blocks it stands for
-	flags       entryFlags
+	// missedBy is the first request that missed it since it was last whole, by its number, and lastMissedBy the last one, 0 for
+	// none; missedUntil is when the first last asked.
+	missedBy, lastMissedBy uint32
+	missedUntil            int64
+	stored                 uint64 // ranks of the memory index that have stored it since missedBy, as bits
+	at                     uint32 // its position in the log, modulo 2^32
+	weight                 uint16 // how many tracked blocks it stands for
+	flags                  entryFlags
 }
 
 type entryFlags uint16

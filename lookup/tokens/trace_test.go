@@ -155,6 +155,54 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// The curve at the pool's size is what the pool gives, also if its lookups lack the last token, so that the rules take a scheduler
+// block of each prompt; resets make no pool seem too small; and sizes are multiples once the size is known.
+func TestCurveAtTodaysSize(t *testing.T) {
+	requests := loadTrace(t, 1)
+	for name, of := range map[string]struct {
+		scheduler int // blocks
+		resets    bool
+	}{"plain": {1, false}, "long scheduler blocks": {2, false}, "resets": {1, true}} {
+		t.Run(name, func(t *testing.T) {
+			const block, size = 512, 8_000
+			scheduler := int64(of.scheduler) * block
+			reachable := func(p Prompt, blocks int) int64 {
+				n := min(int64(blocks)*block, p.NumTokens-1)
+				return n - n%scheduler
+			}
+			a := newAccount(Pool{HashBlock: block, SchedulerBlock: scheduler, Keys: func(int64) int64 { return 0 }, Reachable: reachable}, 64<<20, 1, func(int) bool { return true })
+			recorder := NewAccounts(Config{Now: func() int64 { return 1 }}).NewRecorder()
+			pool := newLRU(size)
+			for i, ids := range requests {
+				at := int64(i+1) * int64(5*time.Second)
+				if of.resets && i%1000 == 999 {
+					pool = newLRU(size)
+					recorder.Record(a.NewEmptied(true), at)
+				}
+				found := 0
+				for found < len(ids) && pool.has(ids[found]) {
+					found++
+				}
+				p := Prompt{NumTokens: int64(len(ids)) * block, NumHashes: len(ids)}
+				r := a.NewAsk("a", p)
+				r.AddHashes(hashesOf(ids), 32)
+				r.Answered, r.Hit, r.Found, r.Whole = true, reachable(p, found), found, found
+				recorder.Record(r, at)
+				recorder.accounts.Flush()
+				pool.touch(ids)
+			}
+			a.close()
+			a.size = size
+			sizes := a.curve.multiplesOf(a.size)
+			require.Len(t, sizes, 6)
+			t.Logf("measured %.4f, curve %v", a.curve.measured(), sizes)
+			assert.Equal(t, "1", sizes[2].Size)
+			assert.EqualValues(t, size, sizes[2].Blocks)
+			assert.InDelta(t, a.curve.measured(), sizes[2].HitShare, 0.005)
+		})
+	}
+}
+
 // traceCase is a pool of some blocks, the memory of an account, and how many points its places may be off.
 type traceCase struct {
 	size, maxBytes int

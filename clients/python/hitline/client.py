@@ -10,9 +10,11 @@ vLLM's scheduler uses, with lookups that need not be waited for.
 Both connect when they are first used, and again whenever the connection is lost. A
 lookup that fails counts as a hit of 0 tokens and is logged, so that an engine goes on
 without the pool; with raise_errors it raises. Store, evict, ping and stat always
-raise. Arguments that cannot be sent always raise TypeError or ValueError. After a server
-could not be reached or did not answer in time, requests fail at once for a while, at most a
-second, before the next one tries again.
+raise. Arguments that cannot be sent always raise TypeError or ValueError. A request that
+finds no server dials again within its timeout, if it is a lookup with non_block or the server
+has replied within the last 5 s. Once that was in vain, or a reply did not come in time,
+requests fail at once until the server answers a ping, which it is sent in the background, at
+most a second apart. One whose connection is lost is sent once more, if it changes nothing.
 
 All methods may be called from any thread. A client has one connection, on which
 requests go one by one: threads that are to ask at the same time need one client each.
@@ -63,10 +65,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from hitline import errors
-from hitline.connection import MAX_DOCUMENT, Endpoint, Request, Token, check_timeout, encode, forkable
+from hitline.connection import MAX_DOCUMENT, Endpoint, Request, Token, check_timeout, encode, forkable, parse_list
 from hitline.errors import *  # noqa: F403
 from hitline.errors import BadReply, FailureLog, HitlineError, UnknownRequest, decode_object, logger
-from hitline.handshake import PING, PING_IN_POOL, STAT, Handshake, Instance, done
+from hitline.handshake import PING, PING_IN_POOL, STAT, Handshake, Instance, done, pool_key
 from hitline.retry import Retry
 from hitline.vllm_releases import DIGESTS
 from hitline.worker import Task, Worker
@@ -197,8 +199,9 @@ class _Requests:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Takes tcp://host:port (IPv6 in brackets), host:port, tls://host:port,
-        or ipc:///path. timeout bounds each call in seconds, connecting
-        included, unless the call is given another one; looking up a host's name is the system's
+        or ipc:///path; or a list of them with commas, of which the client uses one that follows from its
+        pool's name, the next when that fails, and the first again after a minute. timeout bounds each call
+        in seconds, connecting included, unless the call is given another one; looking up a host's name is the system's
         and is not bounded. vllm is the release of the engine, one of VLLM_RELEASES: lookups of a server
         whose pool is of another one fail with WrongRelease. pool is {"name": ...} or a description: the
         fields of pool in the server's configuration, and a name if it is to have one. Either may have client, a dict
@@ -212,7 +215,7 @@ class _Requests:
         system's authorities, or those of the file HITLINE_TLS_CA alone. It presents the
         certificate of the file HITLINE_TLS_CERT, if set, with the key in HITLINE_TLS_KEY."""
         self._timeout = check_timeout(timeout)
-        endpoint = Endpoint(address, tls)
+        endpoints = parse_list(address, tls)
         if on_instance is not None and not callable(on_instance):
             raise TypeError(f"on_instance is {type(on_instance).__name__}, must be a function of an Instance")
         if vllm is not None and vllm not in VLLM_RELEASES:
@@ -220,8 +223,9 @@ class _Requests:
         self._vllm = vllm or ""
         self._raise_errors = raise_errors
         self._log = FailureLog(self._logger)
-        self._handshake = Handshake(self._vllm, Token(token, token_file), pool, on_instance, self._log)
-        self._retry = self._new_retry(endpoint)
+        self._handshake = Handshake(self._vllm, Token(token, token_file), on_instance, self._log)
+        self._retry = self._new_retry(endpoints)
+        self._set_pool(pool)
         self._begin_work()
         forkable.add(self)
 
@@ -232,12 +236,18 @@ class _Requests:
         if not self._retry.closed:
             self._begin_work()
 
-    def _new_retry(self, endpoint: Endpoint) -> Retry:
-        return Retry(endpoint, self._handshake.prepare)
+    def _set_pool(self, pool: Mapping[str, Any] | None) -> None:
+        """Sets the pool of a client that has no connection yet, and which server it begins with."""
+        self._handshake.set_pool(pool)
+        self._handshake.is_list = len(self._retry.endpoints) > 1
+        self._retry.choose(pool_key(pool))
+
+    def _new_retry(self, endpoints: Sequence[Endpoint]) -> Retry:
+        return Retry(endpoints, self._handshake.prepare, PING_IN_POOL, self._timeout, self._log)
 
     @property
     def address(self) -> str:
-        """Of the server."""
+        """Of the server, of a list that of the one that is used."""
         return self._retry.endpoint.address
 
     def __enter__(self: _Self) -> _Self:
@@ -408,9 +418,10 @@ class _Requests:
         """Returns the timeout of a call, in seconds."""
         return self._timeout if timeout is None else check_timeout(timeout)
 
-    def _lookup(self, prompt: Prompt, timeout: float, *, resend: bool = True) -> LookupResult:
+    def _lookup(self, prompt: Prompt, timeout: float, *, resend: bool = True, waits: bool = False) -> LookupResult:
         """Asks for a hit from the start of the prompt; a server that knows no starts, for one of the whole prompt.
-        Without resend a lookup that is refused as busy raises Busy at once, and delays no other request."""
+        Without resend a lookup that is refused as busy raises Busy at once, and delays no other request. With waits
+        nobody waits for it."""
         deadline = time.monotonic() + timeout
         name, frames = LOOKUP, prompt.frames
         if prompt.start_token and (not prompt.hashes_before or self._retry.knows(LOOKUP_FROM)):
@@ -418,13 +429,13 @@ class _Requests:
         limit = _HIT_SIZE + _BOUNDARY_SIZE * self._handshake.num_groups
         request = Request(name, encode(name, *frames()), limit, True)
         try:
-            reply = self._retry.exchange(request, timeout, resend=resend)
+            reply = self._retry.exchange(request, timeout, resend=resend, waits=waits)
         except UnknownRequest:
             if name == LOOKUP or not prompt.hashes_before:
                 raise
             if self._log.is_due("starts"):
                 self._logger.info("hitline at %s knows no start_token: it is asked for whole prompts", self.address)
-            return self._lookup(prompt, max(deadline - time.monotonic(), 0.0), resend=resend)
+            return self._lookup(prompt, max(deadline - time.monotonic(), 0.0), resend=resend, waits=waits)
         if len(reply) != 1:
             raise BadReply(f"a hit of {len(reply)} frames")
         return self._hit_of(reply[0], prompt.token_len)
@@ -444,10 +455,10 @@ class _Requests:
                 raise BadReply(f"for group {group} of {len(boundaries)}, a hit of {hit} tokens has {boundary}")
         return result
 
-    def _lookup_or_zero(self, prompt: Prompt, timeout: float) -> LookupResult:
+    def _lookup_or_zero(self, prompt: Prompt, timeout: float, waits: bool = False) -> LookupResult:
         """Returns the hit of a prompt: whatever is raised is a failure."""
         try:
-            return self._lookup(prompt, timeout)
+            return self._lookup(prompt, timeout, waits=waits)
         except Exception as error:
             return self._zero(error)
 
@@ -531,7 +542,7 @@ class LookupKeyClient(_Requests):
     _boundary_type: Callable[..., Any] = TailKeyBoundary
 
     def _begin_work(self) -> None:
-        self._worker = Worker()
+        self._worker = Worker("hitline-lookup")
         self._pending: dict[str, Task[LookupResult]] = {}
         self._pending_lock = threading.Lock()
 
@@ -583,7 +594,7 @@ class LookupKeyClient(_Requests):
         with self._pending_lock:
             task = self._pending.get(req_id)
             if task is None:
-                task = self._pending[req_id] = self._worker.submit(self._lookup_or_zero, prompt, timeout)
+                task = self._pending[req_id] = self._worker.submit(self._lookup_or_zero, prompt, timeout, True)
         return task
 
     def _in_form(self, result: LookupResult) -> Any:

@@ -72,6 +72,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
+# Names of the requests that change nothing.
+_ONLY_ASK = frozenset(b"lookup lookup_from plan load_mask store_mask lookup_mask ping stat".split())
+
+
 class Lost(ConnectionFailed):
     """The connection ended before the first byte of the reply."""
 
@@ -121,6 +125,10 @@ class Request(NamedTuple):
     is_lookup: bool = False
     is_about_pool: bool = True
 
+    @property
+    def changes_nothing(self) -> bool:
+        return self.name in _ONLY_ASK
+
 
 class Connection:
     """A connection from connect until close. One thread uses it at a time; any may interrupt it."""
@@ -131,6 +139,8 @@ class Connection:
     instance_known = False  # whether the server has been asked for it
     in_pool = False
     fitting: str | None = None  # releases of the server's own pool, once it was asked for them
+
+    refused_last = False  # whether the last reply was a refusal
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -300,6 +310,16 @@ class Connection:
         """Receives until data has size bytes, or more."""
         while len(data) < size:
             data += self._receive(deadline, ConnectionFailed)
+
+
+def parse_list(addresses: str, tls: ssl.SSLContext | None = None) -> list[Endpoint]:
+    """Returns where the servers of an address, or of a list with commas, listen. tls is for those of tls://."""
+    if not isinstance(addresses, str):
+        parse_address(addresses)  # raises
+    found = [address.strip() for address in addresses.split(",")]
+    if len(found) > 1 and any(address.startswith("tls://") for address in found):
+        return [Endpoint(address, tls if address.startswith("tls://") else None) for address in found]
+    return [Endpoint(address, tls) for address in found]
 
 
 def encode(*frames: bytes) -> tuple[bytes, ...]:

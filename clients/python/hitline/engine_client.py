@@ -8,7 +8,7 @@ A lookup goes through steps, in this order; the first that has the hit ends it:
     stats         what was asked is counted for vLLM                 lookup_stats.py
     renewals      what lies before the start is kept in the store    renewals.py
 
-A request goes through ProbingRetry, so that a server that hangs costs one timeout.
+A server that is away or hangs costs one timeout: see retry.py.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from hitline.load_failures import FailedLoads
 from hitline.lookup_stats import LookupStats
 from hitline.lookup_steps import EngineLookup, ServedPool, Step
 from hitline.own_server import OwnServer, WrongConfiguration
-from hitline.probe import ProbingRetry
 from hitline.remembered_hits import RememberedHits
 from hitline.renewals import Renewals
+from hitline.retry import Retry
 
 __all__ = ["EngineClient", "Settings"]
 
@@ -117,7 +117,6 @@ class EngineClient(LookupKeyClient):
     vllm.hitline. Lookups, resets and discards come from the scheduler's thread."""
 
     _logger = logger
-    _retry: ProbingRetry
 
     settings: Settings
     original: Callable[[object], Any]  # vLLM's own class, as it is without this one
@@ -133,7 +132,7 @@ class EngineClient(LookupKeyClient):
 
     def __init__(self, vllm_config: object) -> None:
         settings = self.settings
-        self._server_id = ""  # of the last instance
+        self._server_ids: dict[Endpoint, str] = {}  # of the last instance of each
         self.own_server = server = OwnServer(settings.program, _store_settings(), logger) if settings.program else None
         super().__init__(
             f"ipc://{server.path}" if server else settings.address,
@@ -161,12 +160,11 @@ class EngineClient(LookupKeyClient):
             logger.warning("the client is not closed when the engine shuts down: %s", difference)
         if server is not None and not self._start_server(server):
             return
-        logger.info("lookups are asked of hitline at %s, in the form of vLLM %s", self.address, settings.release)
+        address = self.address if server else settings.address
+        logger.info("lookups are asked of hitline at %s, in the form of vLLM %s", address, settings.release)
 
-    def _new_retry(self, endpoint: Endpoint) -> ProbingRetry:
-        if self.own_server is not None:
-            endpoint = OwnEndpoint(self.own_server)
-        return ProbingRetry(endpoint, self._handshake.prepare, self._timeout, self._log)
+    def _new_retry(self, endpoints: Sequence[Endpoint]) -> Retry:
+        return super()._new_retry(endpoints if self.own_server is None else [OwnEndpoint(self.own_server)])
 
     def _start_server(self, server: OwnServer) -> bool:
         """Starts the engine's own server, and tells whether it did. If its configuration is
@@ -235,10 +233,10 @@ class EngineClient(LookupKeyClient):
     def lookup_timeout(self, num_tokens: int) -> float:
         return self.settings.timeout or LOOKUP_TIMEOUT * max(1.0, num_tokens / TIMEOUT_TOKENS)
 
-    def _lookup(self, prompt: Prompt, timeout: float, *, resend: bool = True) -> LookupResult:
+    def _lookup(self, prompt: Prompt, timeout: float, *, resend: bool = True, waits: bool = False) -> LookupResult:
         began, failed = time.perf_counter(), True
         try:
-            result = super()._lookup(prompt, timeout, resend=resend)
+            result = super()._lookup(prompt, timeout, resend=resend, waits=waits)
             failed = False
             return result
         finally:
@@ -282,7 +280,7 @@ class EngineClient(LookupKeyClient):
         transfer = getattr(vllm_config, "kv_transfer_config", None)
         self.renewals.saves = transfer is None or engine_pool.saves(transfer, self.settings.release)
         info = describe_client(vllm_config, self.settings.instance_id)
-        self._handshake.set_pool({**self._describe(vllm_config, kv_cache_config), "client": info})
+        self._set_pool({**self._describe(vllm_config, kv_cache_config), "client": info})
         self.key_prefixes = key_prefixes
         try:
             reply = self.check_pool(timeout=max(self._timeout, START_TIMEOUT))
@@ -371,7 +369,8 @@ class EngineClient(LookupKeyClient):
 
     def _log_restart(self, instance: Instance) -> None:
         """Is called before the new instance is told the pool."""
-        if self._server_id:
+        endpoint = self._retry.endpoint
+        if endpoint in self._server_ids:
             self.remembered.forget()
             what = "hitline at %s was restarted at %s"
             if self._handshake.backend == "memory":
@@ -379,7 +378,7 @@ class EngineClient(LookupKeyClient):
                 logger.warning(what, self.address, instance.start_time)
             else:
                 logger.info(what, self.address, instance.start_time)
-        self._server_id = instance.id
+        self._server_ids[endpoint] = instance.id
 
 
 def dies_of_failed_loads(release: str, reply: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hitline.connection import DONE, MAX_DOCUMENT, Connection, Request, Token, encode
+from hitline.connection import DONE, MAX_DOCUMENT, Connection, Endpoint, Request, Token, encode
 from hitline.errors import (
     BadReply,
     Busy,
@@ -60,7 +60,6 @@ class Handshake:
         self,
         vllm: str,
         token: Token,
-        pool: Mapping[str, Any] | None,
         on_instance: Callable[[Instance], object] | None,
         log: FailureLog,
     ) -> None:
@@ -73,9 +72,10 @@ class Handshake:
         self.check_pool: Callable[[dict[str, Any]], None] = lambda reply: None  # raises if a pool cannot be used
         self._token = token
         self._on_instance = on_instance
-        self._instance = ""  # id of the last one
+        self._instances: dict[Endpoint, str] = {}  # id of the last one of each
         self._log = log
-        self.set_pool(pool)
+        self.is_list = False  # whether there are several servers, which must not have the pool in memory
+        self.set_pool(None)
 
     def set_pool(self, pool: Mapping[str, Any] | None) -> None:
         """Sets the pool of a client that has no connection yet."""
@@ -128,9 +128,9 @@ class Handshake:
         except NotAllowed:
             instance = None
         connection.instance_known = True
-        if instance is None or instance.id == self._instance:
+        if instance is None or instance.id == self._instances.get(connection.endpoint):
             return
-        self._instance = instance.id
+        self._instances[connection.endpoint] = instance.id
         assert self._on_instance is not None
         try:
             self._on_instance(instance)
@@ -147,6 +147,8 @@ class Handshake:
             _check_described(reply)
             if self.vllm:
                 self._compare_release(string(reply, "vllm"))
+            if self.is_list and string(reply, "backend") == "memory":
+                raise PoolDiffers("its blocks are in its memory, so each server of the list has others; give one address")
             self.check_pool(reply)
         except (RefusedError, WrongRelease) as error:
             lasts = isinstance(error, (PoolDiffers, WrongRelease))
@@ -210,6 +212,18 @@ def _check_described(reply: Mapping[str, Any]) -> None:
     for count in counts:
         if count is not None and (type(count) is not int or not 0 <= count < 1 << 63):
             raise BadReply(f"pool with {count!r:.80} where a number belongs")
+
+
+def pool_key(pool: Mapping[str, Any] | None) -> bytes:
+    """Returns what a pool is known by: its name, else its description, from which that follows. Empty for the server's
+    own."""
+    if not pool:
+        return b""
+    name = pool.get("name")
+    if isinstance(name, str) and name:
+        return name.encode("utf-8", "surrogatepass")
+    described = {key: value for key, value in pool.items() if key not in ("name", "client")}
+    return json.dumps(described, sort_keys=True).encode() if described else b""
 
 
 def _num_groups(pool: Mapping[str, Any] | None) -> int:

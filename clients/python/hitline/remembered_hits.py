@@ -94,7 +94,7 @@ class RememberedHits(Step):
             self.postpone(hit)
             return
         try:
-            result = client._lookup(hit.prompt(), timeout, resend=False)
+            result = client._lookup(hit.prompt(), timeout, resend=False, waits=True)
         except Exception as error:
             if isinstance(error, (RefusedError, WrongRelease)) and not isinstance(error, Busy):
                 # What was found before may be another pool's.

@@ -178,9 +178,12 @@ def register() -> None:
 
 
 def _check_address(address: str) -> None:
-    """Raises ValueError for what is no address, and for files of TLS that cannot be used."""
+    """Raises ValueError for what is no address or list of them, and for files of TLS that cannot be used."""
+    if AUTO in (entry.strip() for entry in address.split(",")):
+        raise ValueError(f"HITLINE_ADDRESS is {address!r}: {AUTO} is no address of a list")
     try:
-        parse_address(address)
+        for entry in address.split(","):
+            parse_address(entry.strip())
     except ValueError as error:
         raise ValueError(f"HITLINE_ADDRESS is {address!r}, must be {AUTO} or an address: {error}") from None
     LookupKeyClient(address).close()  # connects to nothing

@@ -64,7 +64,8 @@ class Task(Generic[_Result]):
 class Worker:
     """The thread starts with the first call, and ends with stop or when this object is gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name  # of the thread
         self._lock = threading.Lock()
         self._stopped = False
         self._tasks: queue.SimpleQueue[Task[Any] | None] = queue.SimpleQueue()
@@ -78,7 +79,7 @@ class Worker:
             if self._stopped:
                 raise ConnectionFailed("the client is closed")
             if self._thread is None:
-                thread = threading.Thread(target=_run, args=(self._tasks,), name="hitline-lookup", daemon=True)
+                thread = threading.Thread(target=_run, args=(self._tasks,), name=self._name, daemon=True)
                 thread.start()
                 self._thread = thread
             self._tasks.put(task)

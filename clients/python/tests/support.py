@@ -22,6 +22,7 @@ from unittest import mock
 
 from hitline import VLLM_RELEASES
 from hitline.engine_client import EngineClient, Settings
+from hitline.probe import Probe
 
 # Set by the Go test that runs these tests.
 BINARY = os.environ.get("HITLINE_TEST_BINARY", "")
@@ -77,6 +78,13 @@ def sock_of(client: Any) -> Any:
     """The socket of a client's connection, None if it has none."""
     connection = client._retry.connection
     return connection and connection.sock
+
+
+def resume(client: Any) -> None:
+    """Has a client's requests no longer fail at once, and pings be none."""
+    client._retry.probe.stop()
+    client._retry.probe = Probe(lambda: True, wait=lambda _: True)
+    client._retry.retry_at = 0.0
 
 
 def engine_client(

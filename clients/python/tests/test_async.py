@@ -68,9 +68,9 @@ class Async(unittest.TestCase):
         changed = threading.Event()
         real = self.client._lookup
 
-        def later(*arguments: object) -> object:
+        def later(*arguments: object, **more: object) -> object:
             changed.wait(PATIENCE)
-            return real(*arguments)
+            return real(*arguments, **more)
 
         with mock.patch.object(self.client, "_lookup", later):
             self.assertIsNone(self.client.lookup("r", 64, blocks, non_block=True))
@@ -183,18 +183,21 @@ class Async(unittest.TestCase):
 
     def test_no_thread_is_left_of_a_client_that_is_dropped(self) -> None:
         with no_thread_left(self), mock.patch.object(errors.logger, "disabled", True):
-            client = LookupKeyClient(unused_address(self))
+            client = LookupKeyClient(unused_address(self), timeout=0.05)
             eventually(lambda: client.lookup("r", 16, [], non_block=True), None)
-            thread = client._worker._thread
-            assert thread is not None
+            threads = client._worker._thread, client._retry.probe._thread
             del client
             gc.collect()  # an error that has been logged may keep it
-            thread.join(PATIENCE)
+            for thread in threads:
+                assert thread is not None
+                thread.join(PATIENCE)
 
     def test_no_thread_before_the_first_lookup_that_is_not_waited_for(self) -> None:
-        with no_thread_left(self), mock.patch.object(errors.logger, "disabled", True):
-            client = LookupKeyClient(unused_address(self))
+        client = LookupKeyClient(unused_address(self))
+        self.addCleanup(client.close)
+        with mock.patch.object(errors.logger, "disabled", True):
             client.lookup("r", 16, [])
+        self.assertIsNone(client._worker._thread)
 
 
 if __name__ == "__main__":

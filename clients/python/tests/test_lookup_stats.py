@@ -43,6 +43,8 @@ class InReleases(Starting):
             self.hit(connector, blocks, tokens=15)  # asks for nothing
             self.assertEqual(self.records(connector), [ok, ok])
             self.assertEqual(self.records(connector), [])
+        client = connector.connector_scheduler.client
+        client.settings = client.settings._replace(timeout=0.02)
         with self.assertLogs("vllm.hitline", "WARNING"):
             self.hit(connector, blocks)
         self.assertEqual(self.records(connector), [{**ok, "status": "error", "num_failed_keys": 16}])

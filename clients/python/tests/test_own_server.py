@@ -32,6 +32,7 @@ from tests.support import (
     mooncake_config,
     needs_server,
     no_thread_left,
+    resume,
     stat_reply,
 )
 from tests.test_client import eventually
@@ -413,7 +414,7 @@ class Programs(OwnServers):
 
             def lookup() -> Any:
                 client._retry.drop()
-                client._retry.retry_at = 0.0
+                resume(client)
                 return client.lookup(secrets.token_hex(4), 64, [bytes(32)] * 4)
 
             def refused(text: str) -> None:

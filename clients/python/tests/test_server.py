@@ -11,7 +11,7 @@ from unittest import mock
 
 import hitline
 from hitline import Client, LookupKeyClient, errors
-from tests.support import PATIENCE, Server, hashes, lasting_address, needs_server, no_thread_left
+from tests.support import PATIENCE, Server, hashes, lasting_address, needs_server, no_thread_left, resume
 from tests.test_client import eventually
 
 LISTEN = "tcp://127.0.0.1:0"
@@ -110,6 +110,7 @@ class Losses(unittest.TestCase):
                     eventually(lambda: stored(client, keys[:3]), False)
                     self.assertEqual(client.lookup(64, keys), 48)
                     self.assertEqual(eventually(lambda: engine.lookup("r", 64, keys)), 48)
+                    client._timeout = engine._timeout = 0.1
                     if kill % 2:
                         engine.lookup("under way", 64, keys, non_block=True)
                     server.kill()
@@ -117,7 +118,9 @@ class Losses(unittest.TestCase):
                     self.assertEqual(engine.lookup("r", 64, keys), 0)
                     self.assertIn(engine.lookup("under way", 64, keys), (0, 48))
                     self.assertIs(engine.reset(), False)
+                    client._timeout = engine._timeout = PATIENCE
                     server = Server(address)
+                    eventually(lambda: client._retry.probe.active or engine._retry.probe.active, True)
                     self.assertEqual(engine._pending, {})
                 self.assertEqual(client.lookup(64, keys), 0)
 
@@ -137,7 +140,7 @@ class Losses(unittest.TestCase):
                         hits.add(client.lookup("r", 4800, keys))
                     else:
                         hits.add(eventually(lambda: client.lookup("r", 4800, keys, non_block=True), None))
-                    client._retry.retry_at = 0.0
+                    resume(client)
                 self.assertEqual(hits, {0, 4800})
                 cutter.limits = [1 << 60, 1 << 60]
                 self.assertEqual(eventually(lambda: client.lookup("r", 4800, keys)), 4800)

@@ -391,7 +391,7 @@ class Plugin(StandIn):
 
     def test_scheduler_reset_store_handles_rpc_exception(self) -> None:
         with Scripted(lambda _: None) as server, mock.patch.object(vllm_plugin.logger, "disabled", True):
-            self.assertIs(self.scheduler(server).reset_store(), False)
+            self.assertIs(self.scheduler(server, "0.05").reset_store(), False)
 
     def test_a_reset_may_take_longer_than_a_lookup(self) -> None:
         def answer(_: list[bytes]) -> bytes:

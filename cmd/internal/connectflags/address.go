@@ -43,11 +43,15 @@ func (f *Flags) AddAddress(set *pflag.FlagSet) {
 		set.String(connect, defaultHTTP, "`address` of the server: http://host:port, https://host:port or host:port")
 		return
 	}
-	set.String(connect, "", "`address` of the server: tcp://host:port, host:port or host (then port "+api.DefaultPort+"), tls://host:port or ipc:///path (default $"+
+	list := ""
+	if !f.Single {
+		list = ", or a list of them with commas"
+	}
+	set.String(connect, "", "`address` of the server: tcp://host:port, host:port or host (then port "+api.DefaultPort+"), tls://host:port or ipc:///path"+list+" (default $"+
 		AddressVariable+", then "+api.DefaultListen+")")
 }
 
-// Address returns the address that --connect names, otherwise that of the variable unless it is
+// Address returns the address, or the list of them, that --connect names, otherwise that of the variable unless it is
 // empty, otherwise the default. With HTTP there is no variable. An error names the flag or the variable.
 func (f *Flags) Address() (string, error) {
 	if f.HTTP {
@@ -63,11 +67,20 @@ func (f *Flags) Address() (string, error) {
 	} else if !flag.Changed {
 		text = api.DefaultListen
 	}
-	text, err := address.ForClient(text, api.DefaultPort)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", source, err)
+	list := api.SplitList(text)
+	if len(list) > 1 && f.Single {
+		return "", fmt.Errorf("%s: %q is a list, and one server is asked; give its address by --%s", source, text, connect)
 	}
-	return text, nil
+	for i, entry := range list {
+		if entry == engineAddress {
+			return "", fmt.Errorf("%s: %s is no address of a list: an engine with it runs a server of its own", source, entry)
+		}
+		var err error
+		if list[i], err = address.ForClient(entry, api.DefaultPort); err != nil {
+			return "", fmt.Errorf("%s: %w", source, err)
+		}
+	}
+	return strings.Join(list, ","), nil
 }
 
 // httpAddress returns the address that --connect names: http:// or https://, the host and the port.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -35,8 +36,9 @@ var variables = map[string]string{
 // Flags are the flags of one command. Add defines those of the token and TLS, AddAddress that of the
 // address.
 type Flags struct {
-	HTTP bool // the address is that of an HTTP listener
-	set  *pflag.FlagSet
+	HTTP   bool // the address is that of an HTTP listener
+	Single bool // it must not be a list
+	set    *pflag.FlagSet
 }
 
 // Add defines the flags of the token and of TLS.
@@ -110,8 +112,10 @@ func (f *Flags) Load(server string) (c Connection, err error) {
 		}
 	}
 	c.Token = func() string { return token }
-	if text := address.PlainTextWarning("token", server); token != "" && text != "" {
-		c.Warning = "warning: " + text
+	for _, entry := range api.SplitList(server) {
+		if text := address.PlainTextWarning("token", entry); token != "" && text != "" {
+			c.Warning = "warning: " + text
+		}
 	}
 	if isTLS(server) {
 		c.TLS, err = f.loadTLS()
@@ -164,8 +168,11 @@ func pathless(err error) error {
 	return err
 }
 
+// isTLS reports whether an address, or one of a list, has TLS.
 func isTLS(server string) bool {
-	return strings.HasPrefix(server, httpsScheme) || strings.HasPrefix(server, "tls://")
+	return slices.ContainsFunc(api.SplitList(server), func(entry string) bool {
+		return strings.HasPrefix(entry, httpsScheme) || strings.HasPrefix(entry, "tls://")
+	})
 }
 
 // secureScheme returns what an address begins with that is as this one, but with TLS.

@@ -25,7 +25,7 @@ var Clients = []string{
 // below them, begin with their names.
 var Sections = []string{
 	"listen", "ipc_mode", "loops", "pool", "pools", "accept_pools", "max_pools", "backend", "router", "limits",
-	"drain_timeout", "metrics", "pprof", "http_hosts", "log",
+	"drain_delay", "drain_timeout", "metrics", "pprof", "http_hosts", "log",
 }
 
 // others are the variables of builds, tests and scripts. Nobody who configures a program means them.

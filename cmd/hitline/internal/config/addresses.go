@@ -81,3 +81,24 @@ func (c *Config) take(taken sockets, path, text string, a address.Address) error
 	taken[a.Socket()] = path
 	return nil
 }
+
+// MetricsPath and RouterListenPath are the paths of addresses beside listen, whose paths ListenPath returns.
+const MetricsPath, RouterListenPath = "metrics", routerListenPath
+
+// ListenPath returns the path of an entry of listen.
+func ListenPath(i int) string { return listenPath(i) }
+
+// Addresses returns the addresses that serve binds, by the paths of their fields.
+func (c *Config) Addresses() map[string]string {
+	all := map[string]string{}
+	for i := range c.Listen {
+		all[listenPath(i)] = c.Listen[i].Address
+	}
+	if c.Metrics != "" {
+		all[MetricsPath] = metricsScheme + c.Metrics
+	}
+	if c.Router.Listen != nil {
+		all[RouterListenPath] = c.Router.Listen.Address
+	}
+	return all
+}

@@ -36,6 +36,7 @@ type Redis struct {
 	TTL      Duration `yaml:"ttl"`       // of a stored block; 0: for ever
 	PoolSize int      `yaml:"pool_size"` // connections to each server
 	Timeout  Duration `yaml:"timeout"`   // of a lookup
+	Blocks   int64    `yaml:"blocks"`    // that the store has room for; 0: what it says
 }
 
 // Mooncake is a Mooncake store, which is only read.
@@ -50,6 +51,7 @@ type Mooncake struct {
 	Renew      Renew    `yaml:"renew"`       // of what lies before the start of lookups
 	Remember   Remember `yaml:"remember"`    // for how long found blocks are not asked for again
 	Groups     bool     `yaml:"groups"`      // engines put blocks in groups, which the master leases together
+	Blocks     int64    `yaml:"blocks"`      // that the store has room for; 0: what it says
 }
 
 // Renew is for which engines blocks are renewed: auto, always or never.

@@ -24,6 +24,7 @@ type Config struct {
 	Backend      Backend                     `yaml:"backend"`
 	Router       Router                      `yaml:"router"`
 	Limits       Limits                      `yaml:"limits"`
+	DrainDelay   Duration                    `yaml:"drain_delay"`   // from the signal to stop to its first effect on clients
 	DrainTimeout Duration                    `yaml:"drain_timeout"` // for requests in flight when stopping
 	Metrics      string                      `yaml:"metrics"`       // host:port of /metrics, /healthz and /readyz; "": not served
 	Pprof        bool                        `yaml:"pprof"`         // whether /debug/pprof is served there

@@ -136,7 +136,7 @@ func TestFileErrors(t *testing.T) {
 		{"duration without number", "drain_timeout: s\n", `c.yaml:1:16: drain_timeout: "s" is not a duration; write seconds, such as 10, or 100ms, 1m30s or 2h`},
 		{"open list", "listen: [tcp://a:1\n", `c.yaml:1:9: a list in brackets is not complete; close it with ]`},
 		{"two documents", "loops: 1\n---\nloops: 2\n", `c.yaml:3:1: a second document; only one is read, merge them`},
-		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, ipc_mode, loops, pool, pools, accept_pools, max_pools, backend, router, limits, drain_timeout, metrics, pprof, http_hosts, log`},
+		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, ipc_mode, loops, pool, pools, accept_pools, max_pools, backend, router, limits, drain_delay, drain_timeout, metrics, pprof, http_hosts, log`},
 		{"anchor", "loops: &x 1\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
 		{"merge key", "pool:\n  <<: {tp_size: 1}\n", `c.yaml:2:3: pool: merge keys are not read here; write the fields out`},
 		{"number as key", "1: 2\n", `c.yaml:1:1: 1 is not the name of a field`},
@@ -172,7 +172,7 @@ func TestFileErrors(t *testing.T) {
 
 		{"a backend as a word", "backend: mooncake\n", `c.yaml:1:10: backend: "mooncake" where fields are expected; write {mooncake: {masters: …}}`},
 		{"redis", "backend:\n  redis: {pool_size: 3}\n", `c.yaml:2:3: backend.redis.url: is missing; give the server's, such as redis://127.0.0.1:6379, here or in HITLINE_BACKEND_REDIS_URL`},
-		{"redis as a word", "backend:\n  redis: redis://:secret@x\n", `c.yaml:2:10: backend.redis: "redis://:***@x" where fields are expected: url, ttl, pool_size, timeout`},
+		{"redis as a word", "backend:\n  redis: redis://:secret@x\n", `c.yaml:2:10: backend.redis: "redis://:***@x" where fields are expected: url, ttl, pool_size, timeout, blocks`},
 		{"mooncake", "backend:\n  mooncake:\n", `c.yaml:2:13: backend.mooncake.masters: is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or with commas between them in HITLINE_BACKEND_MOONCAKE_MASTERS; or name Mooncake's own file by MOONCAKE_CONFIG_PATH`},
 		{"one master as a word", "backend:\n  mooncake: {masters: a:1}\n", `c.yaml:2:23: backend.mooncake.masters: "a:1" where a list is expected; write it in brackets`},
 		{"a master with a space", "backend: {mooncake: {masters: [a: 1]}}\n", `c.yaml:1:32: backend.mooncake.masters[0]: fields where a single value is expected`},

@@ -64,7 +64,8 @@ var reference = []section{
 		{"backend", anything, "`memory`", "where blocks are looked up, [below](#backend)"},
 		{"router", anything, "", "which engine holds what, [below](#router)"},
 		{"limits", anything, "", "what one client can cost, [below](#limits)"},
-		{"drain_timeout", anything, "", "how long requests are still answered after SIGTERM"},
+		{"drain_delay", anything, "", "how long SIGTERM changes nothing but `/readyz` and `ping`, which say at once that the server will stop"},
+		{"drain_timeout", anything, "", "how long requests are still answered after that"},
 		{"metrics", anything, "", "`host:port` of `/metrics`, `/healthz`, `/readyz` and `/status`; empty: not served"},
 		{"pprof", anything, "", "Go's profiles there, for everybody who can connect"},
 		{"http_hosts", anything, "", "names by which clients reach `metrics` and `router.listen`, see [access](access.md)"},
@@ -144,6 +145,7 @@ var reference = []section{
 		{"ttl", anything, "", "how long a block stays after its latest store; 0: until it is evicted"},
 		{"pool_size", between(1, 65536), "", "connections to each server"},
 		{"timeout", from(minTimeout), "", "of a lookup, which then hits 0"},
+		{"blocks", orFrom[int64](1), "", "blocks of `hash_block_size` that the store has room for, for [the curve](tokens.md#how-large-the-pool-is); 0: what it says"},
 	}},
 	{"backend.mooncake", "", []setting{
 		{"masters", anything, "required", "RPC addresses of all masters, `host:port`; or `MOONCAKE_CONFIG_PATH` names Mooncake's own file"},
@@ -155,6 +157,7 @@ var reference = []section{
 		{"timeout", from(minTimeout), "", "of a lookup, which then hits 0"},
 		{"remember", orFrom(minTimeout), "", "how long a found block is not asked for again; `auto`, the most: half of the lease"},
 		{"groups", anything, "", "`enable_group_semantics` of vLLM's connector"},
+		{"blocks", orFrom[int64](1), "", "blocks of `hash_block_size` that the store has room for, for [the curve](tokens.md#how-large-the-pool-is); 0: not known"},
 		{"renew", oneOf("auto", "always", "never"), "", "lease blocks before a lookup's start anew: `auto` for engines that only load"},
 	}},
 	{"router", "[For router authors](router.md) says what it is for.", []setting{

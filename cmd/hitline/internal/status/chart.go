@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/hitline/hitline/lookup/api"
@@ -42,7 +43,8 @@ const (
 // curve returns the hit shares that LRU pools of other sizes would have, with the measured one, and today's size if it is known.
 func curve(p Pool) template.HTML {
 	t := p.Stat.PoolTokens
-	low, high := math.Log2(float64(t.Curve[0].Blocks)), math.Log2(float64(t.Curve[len(t.Curve)-1].Blocks))
+	sizes := slices.DeleteFunc(slices.Clone(t.Curve), func(of api.SizedPool) bool { return of.Size == "inf" })
+	low, high := math.Log2(float64(sizes[0].Blocks)), math.Log2(float64(sizes[len(sizes)-1].Blocks))
 	at := func(blocks, share float64) (x, y float64) {
 		x = curveLeft + (curveWidth-curveLeft-curveRight)*(math.Log2(max(blocks, 1))-low)/max(high-low, 1)
 		return min(max(x, curveLeft), curveWidth-curveRight), curveTop + (curveHeight-curveTop-curveBottom)*(1-share)
@@ -55,63 +57,56 @@ func curve(p Pool) template.HTML {
 			curveLeft, curveWidth-curveRight, y, y, curveLeft-6, y+4, 100*share)
 	}
 	var points []string
-	for i, of := range t.Curve {
+	unit := "blocks"
+	for i, of := range sizes {
 		x, y := at(float64(of.Blocks), of.HitShare)
 		points = append(points, fmt.Sprintf("%.1f,%.1f", x, y))
-		if i%max(1, len(t.Curve)/6) == 0 {
-			fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, x, curveHeight-curveBottom+18, formatBlocks(of.Blocks))
+		label := formatBlocks(of.Blocks)
+		if of.Size != "" {
+			label, unit = of.Size, "times today's size"
+		}
+		if i%max(1, len(sizes)/6) == 0 {
+			fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, x, curveHeight-curveBottom+18, label)
+		}
+		if of.Size == "1" {
+			fmt.Fprintf(&b, `<line class="today" x1="%.1f" x2="%.1f" y1="%d" y2="%d"><title>today: %s blocks</title></line>`,
+				x, x, curveTop, curveHeight-curveBottom, formatCount(of.Blocks))
+			fmt.Fprintf(&b, `<text x="%.1f" y="%d">today</text>`, x+5, curveTop+12)
 		}
 	}
-	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">blocks</text><polyline class="curve" points="%s"/>`,
-		curveWidth-curveRight, curveHeight-4, strings.Join(points, " "))
-	if share, ok := api.HitShare(p.Rates["24h"].Tokens); ok {
+	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text><polyline class="curve" points="%s"/>`,
+		curveWidth-curveRight, curveHeight-4, unit, strings.Join(points, " "))
+	if t.MeasuredHitShare != nil {
+		share := *t.MeasuredHitShare
 		_, y := at(1, share)
 		fmt.Fprintf(&b, `<line class="measured" x1="%d" x2="%d" y1="%.1f" y2="%.1f"><title>measured: %.1f %%</title></line>`,
 			curveLeft, curveWidth-curveRight, y, y, 100*share)
 		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end">measured %.1f %%</text>`, curveWidth-curveRight, y-5, 100*share)
 	}
-	if size := p.size(); size > 0 {
-		x, _ := at(float64(size), 0)
-		fmt.Fprintf(&b, `<line class="today" x1="%.1f" x2="%.1f" y1="%d" y2="%d"><title>today: %s blocks</title></line>`,
-			x, x, curveTop, curveHeight-curveBottom, formatCount(size))
-		fmt.Fprintf(&b, `<text x="%.1f" y="%d">today</text>`, x+5, curveTop+12)
-	}
 	b.WriteString("</svg>")
 	return template.HTML(b.String()) //nolint:gosec // numbers and our own words
 }
 
-// size returns how many blocks the pool has room for, 0 if that is not known.
-func (p *Pool) size() int64 {
-	s := &p.Stat
-	isFull := s.MaxEntries > 0 && s.Entries >= s.MaxEntries/100*95 || s.MaxBytes > 0 && s.Bytes >= s.MaxBytes/100*95
-	if s.Evicted > 0 && isFull { // a memory index
-		return s.Entries
-	}
-	return 0
-}
+// isBelow is by how much a pool may give less than an LRU pool of its size would, before that is told.
+const isBelow = 0.05
 
 // Advice says what other sizes of the pool would give.
 func (p *Pool) Advice() string {
 	t := p.Stat.PoolTokens
-	all := t.Curve[len(t.Curve)-1]
-	text := fmt.Sprintf("An LRU pool of %s blocks or more would give all that was ever asked for before: %.1f %%.", formatBlocks(all.Blocks), 100*all.HitShare)
-	if size := p.size(); size > 0 {
-		now, twice := shareAt(t.Curve, size), shareAt(t.Curve, 2*size)
-		text = fmt.Sprintf("Twice the pool: %+.1f points. ", 100*(twice-now)) + text
+	now, ok := t.AtSize("1")
+	if !ok {
+		all := t.Curve[len(t.Curve)-1]
+		return fmt.Sprintf("An LRU pool of %s blocks or more would give all that was ever asked for before: %.1f %%.", formatBlocks(all.Blocks), 100*all.HitShare)
+	}
+	twice, _ := t.AtSize("2")
+	half, _ := t.AtSize("0.5")
+	all, _ := t.AtSize("inf")
+	text := fmt.Sprintf("Twice the pool: %+.1f points; half of it: %+.1f. One that forgets nothing would give all that was ever asked for before: %.1f %%.",
+		100*(twice-now), 100*(half-now), 100*all)
+	if measured := t.MeasuredHitShare; measured != nil && *measured < now-isBelow {
+		text += fmt.Sprintf(" It gives %.1f %%, and an LRU pool of its size would give %.1f %%: see what else is lost.", 100**measured, 100*now)
 	}
 	return text
-}
-
-// shareAt returns the hit share of a curve at a size, between its points.
-func shareAt(c []api.SizedPool, blocks int64) float64 {
-	for i := 1; i < len(c); i++ {
-		if blocks <= c[i].Blocks {
-			step := float64(c[i].Blocks) / float64(c[i-1].Blocks)
-			part := math.Log2(max(float64(blocks)/float64(c[i-1].Blocks), 1)) / math.Log2(step)
-			return c[i-1].HitShare + part*(c[i].HitShare-c[i-1].HitShare)
-		}
-	}
-	return c[len(c)-1].HitShare
 }
 
 // formatBlocks returns a power of two blocks in words.

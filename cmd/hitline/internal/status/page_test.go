@@ -21,12 +21,16 @@ func someStatus() Status {
 	share := 0.6
 	rate := Rate{Seconds: 300, Tokens: counted, Prompts: 5, Lookups: 1500, HitShare: &share}
 	rates := Rates{"5m": rate, "1h": rate, "24h": rate}
-	p50, p99, alone := 20e-6, 0.0021, 0.01
+	p50, p99, alone, measured := 20e-6, 0.0021, 0.01, 0.5
 	stat := api.Stat{Version: "v1", StartTime: time.Now().Add(-3 * time.Hour), Lookups: 1500, Evicted: 9, Entries: 4096, MaxEntries: 4096, PoolTokens: &api.PoolTokens{
 		Tokens: counted, Prompts: 5, RetentionSeconds: 90,
-		Curve:    []api.SizedPool{{Blocks: 1024, HitShare: .2}, {Blocks: 4096, HitShare: .6}, {Blocks: 8192, HitShare: .75}},
-		Askers:   []api.Asker{{Name: "engine-1", Prompts: 5, Tokens: counted, FirstBlockShared: &alone, LastSeen: time.Now()}},
-		LostMost: []api.LostRequest{{Asker: "engine-1", Tokens: 123456, Place: "evicted", Block: 17, At: time.Now()}},
+		Curve: []api.SizedPool{
+			{Size: "0.25", Blocks: 1024, HitShare: .2}, {Size: "0.5", Blocks: 2048, HitShare: .4}, {Size: "1", Blocks: 4096, HitShare: .6},
+			{Size: "2", Blocks: 8192, HitShare: .75}, {Size: "4", Blocks: 16384, HitShare: .8}, {Size: "inf", HitShare: .81},
+		},
+		MeasuredHitShare: &measured,
+		Askers:           []api.Asker{{Name: "engine-1", Prompts: 5, Tokens: counted, FirstBlockShared: &alone, LastSeen: time.Now()}},
+		LostMost:         []api.LostRequest{{Asker: "engine-1", Tokens: 123456, Place: "evicted", Block: 17, At: time.Now()}},
 	}}
 	return Status{
 		Ready: true, Time: time.Now(), Stat: stat, Rates: rates, Latency: Latency{Lookups: 1500, P50: &p50, P99: &p99},
@@ -48,14 +52,18 @@ func textOf(t *testing.T, st Status) string {
 // The page and the terminal have the figures of the status, and what to do.
 func TestFigures(t *testing.T) {
 	page, terminal := textOf(t, someStatus()), Text(someStatus())
-	for _, want := range []string{"60.0 %", "20 µs", "2.1 ms", "evicted", "30.0 %", "make the pool larger", "Twice the pool: +15.0 points"} {
+	for _, want := range []string{"60.0 %", "20 µs", "2.1 ms", "evicted", "30.0 %", "make the pool larger", "Twice the pool: +15.0 points; half of it: -20.0", "It gives 50.0 %, and an LRU pool of its size would give 60.0 %"} {
 		assert.Contains(t, page, want)
 		assert.Contains(t, terminal, want)
 	}
-	for _, want := range []string{"engine-1", "123 456", "17", "hashes otherwise than the others", "about 90 s", "1.0 %"} {
+	for _, want := range []string{"engine-1", "123 456", "17", "hashes otherwise than the others", "about 90 s", "1.0 %", "today: 4 096 blocks", "measured 50.0 %"} {
 		assert.Contains(t, page, want)
 	}
 	assert.Contains(t, terminal, "a     m")
+	st := someStatus()
+	st.Pools[0].Stat.Curve = []api.SizedPool{{Blocks: 1024, HitShare: .2}, {Blocks: 4096, HitShare: .6}}
+	assert.Contains(t, textOf(t, st), "An LRU pool of 4k blocks or more would give all")
+	assert.NotContains(t, textOf(t, st), "today")
 }
 
 // What is not known yet is told so, and a server in trouble says so first.

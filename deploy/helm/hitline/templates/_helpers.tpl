@@ -158,6 +158,7 @@ as much garbage, and 100 MiB: 512 MiB over an index and 3.5 GiB over a store are
 {{- end -}}
 {{- $_ := set $config "listen" $entries -}}
 {{- $_ := set $config "metrics" (include "hitline.hostPort" (dict "root" . "port" .Values.metrics.port)) -}}
+{{- $_ := set $config "drain_delay" (printf "%ds" (int .Values.drainDelaySeconds)) -}}
 {{- $_ := set $config "drain_timeout" (printf "%ds" (int .Values.drainSeconds)) -}}
 {{- if $config.router -}}
 {{- $address := include "hitline.hostPort" (dict "root" . "port" $listen.router.port) -}}
@@ -170,16 +171,33 @@ as much garbage, and 100 MiB: 512 MiB over an index and 3.5 GiB over a store are
 {{- toYaml $config -}}
 {{- end -}}
 
+{{/*
+What of hitline.yaml a running server does not take from the changed file: docs/configuration.md has the list. Pools that a
+router's model has are of the start.
+*/}}
+{{- define "hitline.configAtStart" -}}
+{{- $config := include "hitline.config" . | fromYaml -}}
+{{- $limits := dict "max_account" (dig "limits" "max_account" "" $config) -}}
+{{- if ne (include "hitline.backend" .) "memory" -}}
+{{- $_ := set $limits "max_memory" (dig "limits" "max_memory" "" $config) -}}
+{{- end -}}
+{{- $_ := set $config "limits" $limits -}}
+{{- $_ := set $config "log" (omit ($config.log | default dict) "level") -}}
+{{- $config = omit $config "drain_delay" "drain_timeout" -}}
+{{- if not $config.router }}{{ $config = omit $config "pool" "pools" "accept_pools" }}{{ end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
 {{/* Refuses values that a schema cannot refuse in one clear line. */}}
 {{- define "hitline.check" -}}
 {{- $v := .Values -}}
-{{- range $field, $value := dict "listen" "listen" "metrics" "metrics.port" "drain_timeout" "drainSeconds" -}}
+{{- range $field, $value := dict "listen" "listen" "metrics" "metrics.port" "drain_delay" "drainDelaySeconds" "drain_timeout" "drainSeconds" -}}
 {{- if hasKey $v.config $field }}{{ fail (printf "config.%s: the chart writes this field; set the value %s" $field $value) }}{{ end -}}
 {{- end -}}
 {{- if hasKey ($v.config.router | default dict) "listen" }}{{ fail "config.router.listen: the chart writes this field; set the value listen.router" }}{{ end -}}
 {{- range $v.env -}}
-{{- if has .name (list "HITLINE_LISTEN" "HITLINE_METRICS" "HITLINE_DRAIN_TIMEOUT" "HITLINE_ROUTER_LISTEN") -}}
-{{- fail (printf "env has %s: the chart writes this field; set the value listen, metrics.port or drainSeconds" .name) -}}
+{{- if has .name (list "HITLINE_LISTEN" "HITLINE_METRICS" "HITLINE_DRAIN_DELAY" "HITLINE_DRAIN_TIMEOUT" "HITLINE_ROUTER_LISTEN") -}}
+{{- fail (printf "env has %s: the chart writes this field; set the value listen, metrics.port, drainDelaySeconds or drainSeconds" .name) -}}
 {{- end -}}
 {{- if has .name (list "HITLINE_BACKEND_MEMORY_MAX_BYTES" "HITLINE_LIMITS_MAX_MEMORY" "HITLINE_ROUTER_MAX_BYTES" "HITLINE_ROUTER_MAX_PAYLOAD") -}}
 {{- fail (printf "env has %s: the chart computes the memory of the container; set the field in config" .name) -}}

@@ -1,11 +1,17 @@
-package server
+package listen
 
-import "golang.org/x/sys/unix"
+import (
+	"errors"
+	"net"
+	"syscall"
 
-// capConnections lowers a bound on connections to what the limit of open files allows, if each
+	"golang.org/x/sys/unix"
+)
+
+// CapConnections lowers a bound on connections to what the limit of open files allows, if each
 // has a number of descriptors. It reserves a quarter of the limit for backends and files, for connections that are
 // accepted only to be closed, and for those that others of the program accept: at least theirs and 64.
-func capConnections(maxConns int, openFiles, descriptors, others uint64) int {
+func CapConnections(maxConns int, openFiles, descriptors, others uint64) int {
 	const minReserve = 64
 	reserve := max(openFiles/4, minReserve+others)
 	if openFiles <= reserve {
@@ -27,13 +33,22 @@ func OpenFileLimit() uint64 {
 	return limit.Cur
 }
 
-// descriptorsOf returns how many descriptors a connection has at maxConns: one, or one and a pair of
-// sockets if a listener is one of TLS.
-func descriptorsOf(listeners []Listener) uint64 {
-	for i := range listeners {
-		if listeners[i].TLS != nil {
-			return 3
-		}
+// tryDescriptor duplicates the descriptor of a connection and closes the duplicate.
+func tryDescriptor(conn net.Conn) error {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil
 	}
-	return 1
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		var second int
+		if second, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); failed == nil {
+			_ = unix.Close(second)
+		}
+	})
+	return errors.Join(err, failed)
 }
