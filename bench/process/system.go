@@ -3,12 +3,17 @@
 package process
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // attributes are those of every server.
@@ -71,4 +76,33 @@ func Pin(cores ...int) error {
 		}
 	}
 	return nil
+}
+
+// clockTicks is the unit of /proc/PID/stat, a hundredth of a second on all of Linux's platforms.
+const clockTicks = 100
+
+// CPU returns the CPU time that the process has taken, those of its children left out.
+func (p *Process) CPU() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("%w: %s has ended: %w", measure.ErrLost, p.cmd.Path, err)
+	}
+	// The name, which may hold anything, is in parentheses. User and system time are fields 14 and 15.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	var ticks int64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/%d/stat: %w", p.cmd.Process.Pid, err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / clockTicks, nil
+}
+
+// OwnCPU returns the CPU time that this process has taken.
+func OwnCPU() time.Duration {
+	var used unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &used) // fails for wrong arguments only
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -2,12 +2,16 @@ package process
 
 import (
 	"os"
+	"os/exec"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // The first thread may be kept to a server's cores: it is not the one to ask.
@@ -42,4 +46,20 @@ func TestCoresOfThreads(t *testing.T) {
 	<-done
 	require.NoError(t, err)
 	assert.Equal(t, cores, got)
+}
+
+// The CPU time of a process grows while it computes, and is not known once it has been waited for.
+func TestCPU(t *testing.T) {
+	before := OwnCPU()
+	ready := func([]byte) (string, bool) { return "", true }
+	p, err := Start(t.Context(), exec.Command("sh", "-c", "echo ready; while :; do :; done"), Options{Timeout: 20 * time.Second, Ready: ready})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		used, err := p.CPU()
+		return assert.NoError(t, err) && used >= 20*time.Millisecond
+	}, 20*time.Second, time.Millisecond)
+	p.Stop()
+	_, err = p.CPU()
+	require.ErrorIs(t, err, measure.ErrLost)
+	assert.Greater(t, OwnCPU(), before)
 }

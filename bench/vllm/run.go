@@ -43,9 +43,7 @@ type meter struct {
 	report Report
 
 	folder         string // of the Python files and of the sockets, removed by stop
-	masterPath     string // of mooncake_master, that of Python
-	masterAddr     string
-	master         *process.Process
+	master         *process.Master
 	hitlines       map[string]string // addresses, by side
 	roles          []*process.Child
 	store          *process.Child // one of roles
@@ -78,7 +76,7 @@ func (m *meter) stopRoles(from int) {
 
 // startRole starts a Python process in one of the roles of over_master.py. stopRoles stops it.
 func (m *meter) startRole(ctx context.Context, name string) (*process.Child, error) {
-	cmd := exec.Command(m.o.Python, "-B", m.path("over_master.py"), name, m.o.Release, m.folder, m.masterAddr)
+	cmd := exec.Command(m.o.Python, "-B", m.path("over_master.py"), name, m.o.Release, m.folder, m.master.RPC)
 	cmd.Env = append(process.Environ(), "PYTHONPATH="+m.folder, "PYTHONUNBUFFERED=1")
 	r, err := process.StartChild(ctx, "the Python process "+name, cmd, process.Options{Timeout: m.o.Timeout})
 	if err == nil {

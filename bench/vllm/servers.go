@@ -4,17 +4,10 @@ package vllm
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"time"
 
-	"github.com/hitline/hitline/backend"
-	"github.com/hitline/hitline/backend/mooncake"
-	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
 	python "github.com/hitline/hitline/clients/python"
 	"github.com/hitline/hitline/scripts/reference"
@@ -39,10 +32,12 @@ func (m *meter) prepare(ctx context.Context) (err error) {
 	if err := os.CopyFS(m.folder, python.Client); err != nil {
 		return err
 	}
-	if err := m.checkPython(ctx); err != nil {
+	found, err := process.FindMooncake(ctx, m.o.Python, m.o.Timeout, "zmq:pyzmq")
+	if err != nil {
 		return err
 	}
-	if err := m.startMaster(ctx); err != nil {
+	m.report.Python = found.Versions
+	if m.master, err = found.StartMaster(ctx, m.o.Timeout); err != nil {
 		return err
 	}
 	if err := m.startHitlines(ctx); err != nil {
@@ -54,74 +49,6 @@ func (m *meter) prepare(ctx context.Context) (err error) {
 
 // path returns the path of a file of the folder.
 func (m *meter) path(name string) string { return filepath.Join(m.folder, name) }
-
-// versions is a program that prints where mooncake_master is, and the versions of what is used.
-const versions = `import importlib.metadata, os, platform, mooncake.store, zmq
-found = [d for d in importlib.metadata.distributions() if (d.metadata["Name"] or "").startswith("mooncake-transfer-engine")]
-print(os.path.join(os.path.dirname(mooncake.__file__), "mooncake_master"))
-print(f"Python {platform.python_version()}, pyzmq {zmq.__version__}, Mooncake {found[0].version if found else 'unknown'}")`
-
-// checkPython fails unless Python has what is needed, and notes the versions in the report.
-func (m *meter) checkPython(ctx context.Context) error {
-	cmd := exec.Command(m.o.Python, "-c", versions)
-	cmd.Env = append(process.Environ(), "PYTHONPATH=") // which the roles do not have either
-	output, err := process.Output(ctx, cmd, m.o.Timeout)
-	lines := strings.Split(output, "\n")
-	if err != nil || len(lines) < 2 {
-		return measure.BadOptions("%s cannot be used: %v; name with --python one in which "+
-			"python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda has been run", m.o.Python, err)
-	}
-	m.masterPath = lines[len(lines)-2]
-	m.report.Python = lines[len(lines)-1]
-	return nil
-}
-
-// startMaster starts a master on free ports of loopback and waits until it answers.
-func (m *meter) startMaster(ctx context.Context) error {
-	var addrs [2]string // of its calls and of its admin port
-	for i := range addrs {
-		var err error
-		if addrs[i], err = process.FreeAddr(); err != nil {
-			return err
-		}
-	}
-	_, port, _ := net.SplitHostPort(addrs[0])
-	_, admin, _ := net.SplitHostPort(addrs[1])
-	cmd := exec.Command(m.masterPath, "--rpc_address=127.0.0.1", "--rpc_port="+port, "--metrics_host=127.0.0.1", "--metrics_port="+admin)
-	ready := func([]byte) (string, bool) { return addrs[0], true } // any line; awaitMaster waits for an answer
-	p, err := process.Start(ctx, cmd, process.Options{Timeout: m.o.Timeout, Ready: ready})
-	if err != nil {
-		return err
-	}
-	m.master, m.masterAddr = p, addrs[0]
-	if err := m.awaitMaster(ctx); err != nil {
-		return fmt.Errorf("%w: %s does not answer: %w", measure.ErrLost, m.masterPath, err)
-	}
-	return nil
-}
-
-// awaitMaster waits until the master answers, also to a client that had to wait between two attempts
-// to connect.
-func (m *meter) awaitMaster(ctx context.Context) error {
-	client, err := mooncake.New(mooncake.Config{Masters: []string{m.masterAddr}})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = client.Close() }() // it always returns nil
-	ctx, cancel := context.WithTimeout(ctx, m.o.Timeout)
-	defer cancel()
-	for {
-		_, err := client.Exists(ctx, backend.KeyList{"ready"})
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
 
 // startHitlines starts a hitline for each side that is one.
 func (m *meter) startHitlines(ctx context.Context) error {
@@ -138,7 +65,7 @@ func (m *meter) startHitline(ctx context.Context, side string, variables ...stri
 	address := "ipc://" + m.path(side+".sock")
 	cmd := exec.Command(m.o.Hitline, "serve", "--listen", address, "--backend", "mooncake")
 	cmd.Env = append(process.Environ(), "HITLINE_LOG_FORMAT=json",
-		"HITLINE_BACKEND_MOONCAKE_MASTERS="+m.masterAddr,
+		"HITLINE_BACKEND_MOONCAKE_MASTERS="+m.master.RPC,
 		// The longest lookups take a master a second. vLLM waits for them without a bound.
 		"HITLINE_BACKEND_MOONCAKE_TIMEOUT="+m.o.Timeout.String())
 	cmd.Env = append(cmd.Env, variables...)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 )
 
 // BlockTokens is how many tokens one id of a trace stands for.
@@ -32,6 +33,7 @@ type Trace string
 type Request struct {
 	Number int // the line, from 1
 	IDs    []uint64
+	Tokens int // of the prompt: all that the ids stand for, or less if the last block is not full
 }
 
 // Requests calls f for each of the first limit requests, in order, or for all if limit is 0.
@@ -109,7 +111,8 @@ func (r *traceReader) next() (Request, error) {
 		return Request{}, r.fail(errLongLine)
 	}
 	var record struct { // what a replay needs of a line; other keys are skipped
-		HashIDs []uint64 `json:"hash_ids"`
+		HashIDs     []uint64        `json:"hash_ids"`
+		InputLength json.RawMessage `json:"input_length"` // not every trace has it
 	}
 	if err := json.Unmarshal(text, &record); err != nil {
 		return Request{}, r.fail(explain(err))
@@ -118,7 +121,12 @@ func (r *traceReader) next() (Request, error) {
 		return Request{}, r.fail(errors.New("hash_ids is missing; every request needs the list of its block ids"))
 	}
 	r.began = true
-	return Request{Number: r.line, IDs: record.HashIDs}, nil
+	all := len(record.HashIDs) * BlockTokens
+	tokens, err := strconv.Atoi(string(record.InputLength))
+	if err != nil || tokens <= all-BlockTokens || tokens > all {
+		tokens = all
+	}
+	return Request{Number: r.line, IDs: record.HashIDs, Tokens: tokens}, nil
 }
 
 // explain says what the error of a line means for a trace.

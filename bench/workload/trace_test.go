@@ -27,6 +27,23 @@ func readAll(t *testing.T, text string) (all []Request, err error) {
 	return all, err
 }
 
+// A prompt has the length that the trace states, if its blocks can have that.
+func TestTraceTokens(t *testing.T) {
+	all, err := readAll(t, `{"input_length": 513, "hash_ids": [1, 2]}
+{"input_length": 1024, "hash_ids": [1, 2]}
+{"input_length": 512, "hash_ids": [1, 2]}
+{"input_length": 1025, "hash_ids": [1, 2]}
+{"input_length": "x", "hash_ids": [1, 2]}
+{"hash_ids": [1, 2]}
+{"input_length": 0, "hash_ids": []}`)
+	require.NoError(t, err)
+	var tokens []int
+	for _, r := range all {
+		tokens = append(tokens, r.Tokens)
+	}
+	assert.Equal(t, []int{513, 1024, 1024, 1024, 1024, 1024, 0}, tokens)
+}
+
 func zip(t *testing.T, text string) string {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)

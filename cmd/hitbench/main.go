@@ -63,7 +63,8 @@ func (a *app) rootCommand() *cobra.Command {
 		Short: "Load, measure and check a hitline server",
 		Long: `hitbench puts load on a hitline server, measures it, and checks every answer.
 It starts a server of its own where the command says so; else it asks the one at
---connect or $HITLINE_ADDRESS. run, compare and story are there on Linux only.
+--connect or $HITLINE_ADDRESS. run, compare, crowd and story are there on Linux
+only.
 
 Exit codes: 0 done; 1 an answer was wrong or refused, or the run was
 interrupted; 2 wrong usage or bad input; 3 no connection, or it was lost.`,

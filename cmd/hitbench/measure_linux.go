@@ -9,7 +9,7 @@ import (
 
 // measureCommands are those that are there on Linux only.
 func (a *app) measureCommands() []*cobra.Command {
-	return []*cobra.Command{a.runCommand(), a.compareCommand(), a.storyCommand(), a.rawServerCommand()}
+	return []*cobra.Command{a.runCommand(), a.compareCommand(), a.crowdCommand(), a.storyCommand(), a.rawServerCommand()}
 }
 
 // findProgram returns the path of a program: the one that a flag names, or without one that of
