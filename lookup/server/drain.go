@@ -113,6 +113,7 @@ func (s *Server) drain(ctx context.Context) error {
 				return nil
 			}
 			return fmt.Errorf("%d connections cut off in the middle of a request: %w", busy, ctx.Err())
+		case <-s.emptied: // who was closed waits for the next server
 		case <-tick.C:
 		}
 	}
