@@ -100,7 +100,7 @@ func (s *Server) drain(ctx context.Context) error {
 		_ = c.Wake(nil) // OnTraffic closes it
 	}
 	s.mu.Unlock()
-	tick := time.NewTicker(drainPoll)
+	tick := time.NewTicker(s.drainPoll)
 	defer tick.Stop()
 	for {
 		busy := s.countBusy()
