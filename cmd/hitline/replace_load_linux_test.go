@@ -281,10 +281,10 @@ func (l *replaceLoad) p99s(changes []*replaceChange, name string) (p99s []time.D
 	return p99s
 }
 
-// waited returns how long the engine did nothing but look up since a time.
-func (l *replaceLoad) waited(name string, since time.Time) (total time.Duration) {
+// waited returns how long an engine did nothing but look up, for lookups that were due in a time.
+func (l *replaceLoad) waited(name string, from, to time.Time) (total time.Duration) {
 	for _, o := range l.outcomes {
-		if o.client == name && o.due.After(since) {
+		if o.client == name && o.due.After(from) && o.due.Before(to) {
 			total += o.waited
 		}
 	}
