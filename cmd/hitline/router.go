@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -76,12 +77,15 @@ func (p storePool) ProbePrompt(ctx context.Context, numTokens int64, hashes coor
 	return p.Service.ProbePrompt(ctx, numTokens, hashes)
 }
 
-// routerReady returns what the router waits for, nil if for nothing.
-func (r *running) routerReady() error {
-	if r.router == nil {
-		return nil
+// ready returns what else the server waits for, nil if for nothing.
+func (r *running) ready() error {
+	switch {
+	case r.store != nil && !r.storeSeen.Load():
+		return errors.New("the store has not answered yet")
+	case r.router != nil:
+		return r.router.Ready()
 	}
-	return r.router.Ready()
+	return nil
 }
 
 // startRouter loads what a peer holds, if there are peers, and follows the sources of the configuration.

@@ -232,12 +232,13 @@ type running struct {
 	hangups   <-chan os.Signal // each means to reload
 	sockets   passedSockets
 
-	store    *remoteStore // nil for the memory backend
-	services *poolServices
-	service  *lookup.Service // of its own pool, nil if it has none
-	named    []server.ServedPool
-	router   *router.Service // nil if none is configured
-	hicaches []*hicache.Pool // of its models
+	store     *remoteStore // nil for the memory backend
+	storeSeen atomic.Bool  // whether it answers is known
+	services  *poolServices
+	service   *lookup.Service // of its own pool, nil if it has none
+	named     []server.ServedPool
+	router    *router.Service // nil if none is configured
+	hicaches  []*hicache.Pool // of its models
 	// routerSettings are those of router.listen in effect: for new connections, and for new requests of all. nil: it is
 	// not served.
 	routerSettings atomic.Pointer[server.Settings]
@@ -280,9 +281,16 @@ func (r *running) run(ctx context.Context) error {
 		defer e.close() // after draining, during which /readyz is not ready
 		readyAttrs = append(readyAttrs, "metrics", e.address)
 	}
-	if r.store != nil {
+	storeSeen := make(chan struct{})
+	if r.store == nil {
+		close(storeSeen)
+	} else {
 		readyAttrs = append(readyAttrs, "store", r.store.String())
-		r.store.logState(ctx, r.services.shared, r.logger)
+		defer background(func(ctx context.Context) { // clients of a server before this one wait for the listeners
+			defer close(storeSeen)
+			r.store.logState(ctx, r.services.shared, r.logger)
+			r.storeSeen.Store(true)
+		})()
 	}
 	load := func(ctx context.Context) error { return r.startRouter(ctx, srv) }
 	if stopped, err := untilSignal(ctx, load, signals, r.logger); stopped || err != nil {
@@ -292,6 +300,7 @@ func (r *running) run(ctx context.Context) error {
 		return err
 	}
 	routerSrv.loaded.Store(true)
+	<-storeSeen
 	logAccess(r.listeners, r.logger)
 	r.logEmptyIndex()
 	r.logger.Info("ready", append(r.poolAttrs(srv.Addrs()), readyAttrs...)...)
@@ -347,7 +356,7 @@ func (r *running) newServer() (*server.Server, error) {
 		OtherConnections: r.otherConnections(), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
 		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory, CPU: r.cpu,
 		AccountBytes: accountBytes(r.cfg.Limits.MaxAccount), FirstLook: firstLook, SecondLook: secondLook,
-		Ready: r.routerReady, Version: buildVersion(), Logger: r.logger,
+		Ready: r.ready, Version: buildVersion(), Logger: r.logger,
 	})
 }
 

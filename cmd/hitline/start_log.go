@@ -10,7 +10,7 @@ import (
 	"github.com/hitline/hitline/lookup"
 )
 
-// startTimeout bounds how long serve waits for the store before it serves anyway.
+// startTimeout bounds how long serve waits for the store before it is ready anyway.
 const startTimeout = time.Second
 
 // logState logs in one line whether the store answers, and reports it to shared if it does not. A store
@@ -19,6 +19,9 @@ func (s *remoteStore) logState(ctx context.Context, shared *lookup.SharedBackend
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	info, err := s.info(ctx)
+	if errors.Is(ctx.Err(), context.Canceled) { // the server did not start
+		return
+	}
 	if err != nil {
 		shared.ReportFailure(err)
 	}

@@ -100,7 +100,7 @@ func (s *Server) drain(ctx context.Context) error {
 		_ = c.Wake(nil) // OnTraffic closes it
 	}
 	s.mu.Unlock()
-	tick := time.NewTicker(drainPoll)
+	tick := time.NewTicker(s.drainPoll)
 	defer tick.Stop()
 	for {
 		busy := s.countBusy()
@@ -113,6 +113,7 @@ func (s *Server) drain(ctx context.Context) error {
 				return nil
 			}
 			return fmt.Errorf("%d connections cut off in the middle of a request: %w", busy, ctx.Err())
+		case <-s.emptied: // who was closed waits for the next server
 		case <-tick.C:
 		}
 	}

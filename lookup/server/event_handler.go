@@ -74,6 +74,7 @@ func (s *Server) close(ses *session, err error) {
 	}
 	s.mu.Lock()
 	delete(s.sessions, ses)
+	isLast := len(s.sessions) == 0
 	s.mu.Unlock()
 	reason := closeReason(ses.reason.Load())
 	switch limit := s.exceededLimit(ses, reason); {
@@ -88,6 +89,12 @@ func (s *Server) close(ses *session, err error) {
 	}
 	s.closed[reason].Add(1)
 	s.peers.connectionClosed(reason, ses.peer, err)
+	if isLast {
+		select {
+		case s.emptied <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // OnTraffic implements gnet.EventHandler: bytes have arrived on a connection, or another goroutine

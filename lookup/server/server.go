@@ -95,6 +95,8 @@ type Server struct {
 	loops    map[gnet.EventLoop]*eventLoop
 	wakeFDs  []int // of the loops
 
+	emptied    chan struct{}  // capacity 1: gets a token when the last session has ended
+	drainPoll  time.Duration  // drainPoll
 	halfClosed sync.WaitGroup // the goroutines of half-closed connections
 
 	sweeps      atomic.Int64   // calls of closeOverdue, see watch
@@ -145,6 +147,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		admission: admission.New(admissionBounds(cfg.Memory, cfg.Backend, limits.MaxConnections)),
 		backend:   cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]peerConn{}, loops: map[gnet.EventLoop]*eventLoop{}, peers: newPeerLog(cfg.Logger),
+		emptied: make(chan struct{}, 1), drainPoll: drainPoll,
 	}
 	s.accounts = newAccounting(&cfg)
 	pools.open, pools.close = s.accounts.openAccount, s.accounts.Close

@@ -90,6 +90,24 @@ def of_hitline_under_load(run, found, reference):
     faults.examine()
 
 
+def of_replacements(run, found, reference):
+    """Replaces hitline while the engine is under load. Each lookup hits what it does without that, and without the
+    plug-in."""
+    faults, stage = Faults(run, found, reference), run.stage
+    run.flood("hitline replaced", lambda: scenarios.replaces(stage))
+    want = {}
+    for load in (*reference.loads, *run.loads[:-1]):
+        for tokens, hits in load["found"].items():
+            want.setdefault(tokens, set()).update(hits)
+    for load in run.loads:
+        for tokens, hits in load["found"].items():
+            if len(hits) > 1 or set(hits) != want.get(tokens, set(hits)):
+                text = f"{load['name']}: of {tokens} tokens {hits} were found, otherwise {sorted(want.get(tokens, hits))}"
+                found.problem("hits", text)
+    faults.loads()
+    faults.examine()
+
+
 def of_master_under_load(run, found, reference):
     """Compares the loads of scenarios.broken_master: a lookup must not take longer than the store's timeout."""
     faults = Faults(run, found, reference)

@@ -89,6 +89,7 @@ PROVES = {
     "reset": "the engine's reset empties the store",
     "no-lookup": "with enable_lookup false vLLM's own client resets the store",
     "hang": "hitline stopped for 5 s, then killed, under load",
+    "replaced": "hitline replaced five times under load, lookup_async: no hit is missed",
     "master": "the master stopped for 5 s, then killed, under load, default timeouts",
     "turns": "conversations: lookups begin at the engine's own cache, while keys are lost",
     "turns-gemma3": "the same with sliding windows",
@@ -126,6 +127,10 @@ def more(release):
             extra={"enable_lookup": False},
         ),  # fmt: skip
         Row(release, "hang", scenarios.under_load, faults=faults.of_hitline_under_load, **LOAD),
+        Row(
+            release, "replaced", scenarios.stored_load, mode="load, async", extra=ASYNC, cache=LOAD["cache"],
+            faults=faults.of_replacements,
+        ),  # fmt: skip
         Row(release, "master", scenarios.broken_master, faults=faults.of_master_under_load, **LOAD),
         Row(release, "turns", mode="local", **TURNS),
         Row(release, "turns-gemma3", mode="local", model="gemma3", **TURNS),

@@ -16,6 +16,7 @@ REPLY_TIME = 10  # seconds that the reply to a command may take longer than the 
 
 LOAD_SECONDS = 5
 LOAD_REPLY = 60  # seconds that an engine may take to end a load
+REPLACEMENTS = 5  # of hitline under a load
 
 LONG_TOKENS = 400  # that are generated for prompts that preempt each other
 ABORT_SEED = 1
@@ -224,6 +225,22 @@ def under_load(run):
     few(run)
     run.flood("calm")
     run.flood("calm again")
+
+
+def stored_load(run):
+    """The same; then the engine is under load, of prompts that are all in the store."""
+    few(run)
+    run.engine("a").call("fill", seconds=GENERATE_TIMEOUT)
+    run.settle("a")
+    run.flood("calm")
+
+
+def replaces(stage):
+    """Replaces hitline again and again while an engine is under load."""
+    for _ in range(REPLACEMENTS):
+        time.sleep(LOAD_SECONDS / (2 * REPLACEMENTS))
+        stage.hitline.stop()
+        stage.start_hitline()
 
 
 def broken_master(run):

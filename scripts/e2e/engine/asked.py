@@ -32,11 +32,16 @@ class Lookups:
         return [r for name, records in self.records.items() if name.partition("-")[0] == request_id for r in records]
 
     def summary(self):
-        """Returns the longest that the engine waited for a call of lookup, in seconds, and the tokens found."""
+        """Returns the longest that the engine waited for a call of lookup, in seconds, the tokens found, and which
+        hits prompts of each length had."""
         records = [record for records in self.records.values() for record in records]
+        found = {}
+        for record in records:
+            found.setdefault(record["tokens"], set()).add(record["engine"][0])
         return {
             "waited": max((wait for record in records for wait in record["waits"]), default=0),
             "hits": sum(record["engine"][0] for record in records),
+            "found": {tokens: sorted(hits) for tokens, hits in found.items()},
         }
 
     def lookup(self, req_id, num_tokens, block_hashes, non_block=False):

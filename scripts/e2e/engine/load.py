@@ -25,10 +25,22 @@ def described(output):
     return {"cached": output.num_cached_tokens, "finish": first.finish_reason, "tokens": list(first.token_ids)}
 
 
+def flood_prompt(at):
+    """Returns one of the prompts of a flood."""
+    drawn = random.Random(at)
+    return [drawn.randrange(*VOCABULARY) for _ in range(drawn.randint(*FLOOD_LENGTHS))]
+
+
 class Load:
     def __init__(self, llm):
         self.engine = llm.llm_engine
         self.numbers = itertools.count()
+
+    def fill(self):
+        """Computes all prompts of a flood."""
+        for at in range(FLOOD_PROMPTS):
+            self.add(flood_prompt(at), 1)
+        self.end([])
 
     def flood(self, seconds, seed):
         """Keeps requests in flight, each of one of a few prompts. Returns how many have finished, the outputs by
@@ -39,9 +51,7 @@ class Load:
         while time.monotonic() < deadline:
             while len(pending) < IN_FLIGHT:
                 at = numbers.randrange(FLOOD_PROMPTS)
-                drawn = random.Random(at)
-                prompt = [drawn.randrange(*VOCABULARY) for _ in range(drawn.randint(*FLOOD_LENGTHS))]
-                pending[self.add(prompt, FLOOD_TOKENS)] = at
+                pending[self.add(flood_prompt(at), FLOOD_TOKENS)] = at
             taken, stepped = self.step()
             longest = max(longest, taken)
             for output in stepped:

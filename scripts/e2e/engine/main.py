@@ -109,8 +109,13 @@ class Engine:
         """Forgets the engine's own blocks and empties the store. Returns whether it was done."""
         return self.llm.reset_prefix_cache(reset_connector=True)
 
+    def fill(self):
+        """Computes all prompts of a flood."""
+        self.lookups.begin(ask=False)
+        self.load.fill()
+
     def flood(self, seconds, seed):
-        """Returns what load.flood does, the longest lookup and the tokens that lookups found."""
+        """Returns what load.flood does, and what is said of its lookups."""
         self.lookups.begin(ask=False)
         return {**self.load.flood(seconds, seed), **self.lookups.summary()}
 
