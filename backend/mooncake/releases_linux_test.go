@@ -195,7 +195,12 @@ func (x *examined) calls() (all, leaseType string) {
 			leaseType = fmt.Sprintf("%08x", le.Uint32(cn.in)&^hasMeta)
 			return cmp.Or(err, unknown)
 		}},
-		{"Ping", func(cn *conn) error { return cn.askView() }},
+		{"Ping", func(cn *conn) error {
+			cn.beginRequest(fnPing)
+			cn.out = appendPing(cn.out)
+			_, err := cn.roundTrip(maxErrorReply)
+			return err
+		}},
 		{"RemoveAll", func(cn *conn) error { _, err := cn.removeAll(DefaultTenant); return err }},
 		{"ServiceReady", func(cn *conn) error { _, err := cn.version(); return err }},
 	} {
