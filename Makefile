@@ -18,9 +18,10 @@ KIND ?=
 
 # The rows that `make e2e` and `make attack` run: names with commas between them, by default those of
 # one release (scripts/e2e --list), or what names begin with, by default all (internal/attack/rows_test.go).
-# For `make e2e` a file for what was measured, whether logs are kept if it is not empty, and the Python that
-# it is run with and installs.
+# For `make e2e` a release of Mooncake to compare with the newest row of one, in place of all rows; a file for
+# what was measured, whether logs are kept if it is not empty, and the Python that it is run with and installs.
 ONLY ?=
+MOONCAKE ?=
 JSON ?=
 KEEP ?=
 PYTHON ?= python3
@@ -101,8 +102,8 @@ reference: ## Compare with vLLM VLLM and SGLang SGLANG on N fresh cases
 	@python3 -B scripts/reference --vllm '$(VLLM)' --sglang '$(SGLANG)' --kind '$(KIND)' --cases '$(N)' $(if $(SEED),--seed '$(SEED)')
 
 .PHONY: e2e
-e2e: build ## Run real vLLM engines, rows ONLY (one release, or all); downloads 3.3 GB
-	@$(PYTHON) -B scripts/e2e $(if $(ONLY),--only '$(ONLY)') $(if $(JSON),--json '$(JSON)') $(if $(KEEP),--keep)
+e2e: build ## Run real vLLM engines and masters, rows ONLY (or all); downloads 3.3 GB
+	@$(PYTHON) -B scripts/e2e $(if $(ONLY),--only '$(ONLY)') $(if $(MOONCAKE),--mooncake '$(MOONCAKE)') $(if $(JSON),--json '$(JSON)') $(if $(KEEP),--keep)
 
 .PHONY: tutorial
 tutorial: ## Run the commands of docs/tutorial.md; downloads 3.3 GB

@@ -34,8 +34,8 @@ type RemoteConfig struct {
 	// store states, and nothing before it has stated one. Below 0: not at all. It is never more than half of
 	// the lease, or 10 s before one is stated.
 	Remember time.Duration
-	// Grouped says that the store renews a lease only when half of it is over, as Mooncake does for grouped
-	// keys: a quarter of the lease then counts in place of half.
+	// Grouped says that the store renews a lease only when half of it is over, as Mooncake 0.3.12.post1 and
+	// 0.3.13.post1 do for grouped keys, and 0.3.14 does not: a quarter of the lease then counts in place of half.
 	Grouped bool
 	// Memory, if set, counts the keys and answers of calls, in addition to what it counts of others.
 	// MaxBytes is then at most 3/16 of its bound, and MaxKeyBytes 10/16. If it refuses more, a

@@ -29,66 +29,6 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 )
 
-// moreReleases returns further releases to test, from HITLINE_TEST_MOONCAKE_RELEASES. Up to
-// v0.3.11, which has FormKeys, a master cannot bind its admin port to loopback. So run those
-// in a network namespace:
-//
-//	unshare -n sh -c 'ip link set lo up; HITLINE_TEST_MOONCAKE_RELEASES=0.3.11.post1 go test -v -run TestReleases ./backend/mooncake'
-func moreReleases() []string {
-	return strings.FieldsFunc(os.Getenv("HITLINE_TEST_MOONCAKE_RELEASES"), func(c rune) bool { return c == ',' })
-}
-
-// TestReleases runs a real master of each release.
-func TestReleases(t *testing.T) {
-	for _, release := range append(moreReleases(), storetest.MooncakeRelease, storetest.MooncakeProbes) {
-		form := FormTenant
-		if storetest.Tenantless(release) {
-			form = FormKeys
-		}
-		t.Run(release, func(t *testing.T) {
-			w := storetest.RequireMooncake(t, release)
-			m := storetest.StartMaster(t, w, "")
-			n := storetest.StartNode(t, w, m)
-			c := newClient(t, Config{Masters: []string{m.RPC}, AllowReset: true})
-			info, err := c.Info(contextWithin(t, testTimeout))
-			require.NoError(t, err)
-			require.Equal(t, form, info.Form)
-			require.NotEmpty(t, info.Version)
-			require.Equal(t, release == storetest.MooncakeProbes, info.Probes)
-			t.Logf("%+v", info)
-
-			n.Put("a", "c")
-			keys := []string{"a", "b", "c", "d"}
-			probed, err := c.Probe(contextWithin(t, testTimeout), backend.KeyList(keys))
-			require.NoError(t, err)
-			require.Equal(t, []int{1, 0, 1, 0}, probed)
-			removed := objectHasLease // as for the reference's question
-			if release == storetest.MooncakeProbes {
-				removed = 0
-			}
-			require.Equal(t, removed, n.Remove("a"))
-			if removed == 0 {
-				n.Put("a")
-			}
-			answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
-			require.NoError(t, err)
-			require.Equal(t, []int{1, 0, 1, 0}, answers)
-			require.Equal(t, answers, n.Exist(keys...))
-			if form == FormTenant {
-				eventually(t, "the lease is known", func() bool { return c.Lease().Stated == 2*time.Second })
-			}
-			require.NoError(t, c.Reset(contextWithin(t, testTimeout)), "leased keys too")
-			answers, err = c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
-			require.NoError(t, err)
-			require.Equal(t, []int{0, 0, 0, 0}, answers)
-
-			wrong := newClient(t, Config{Masters: []string{m.Admin}, DialTimeout: time.Second})
-			_, err = wrong.Info(contextWithin(t, testTimeout))
-			require.ErrorContains(t, err, "is it the HTTP admin port")
-		})
-	}
-}
-
 // TestMaster runs several tests over one real master.
 func TestMaster(t *testing.T) {
 	w := storetest.RequireMooncake(t, storetest.MooncakeRelease)

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,10 +23,13 @@ import (
 const (
 	// MooncakeRelease is the release of Mooncake that tests use.
 	MooncakeRelease = "0.3.13.post1"
-	// MooncakeProbes is the first release whose master can be asked without leases. Only its
-	// master runs without a GPU: nodes are of MooncakeRelease.
+	// MooncakeProbes is the first release whose master can be asked without leases. From it on only
+	// masters run without a GPU: nodes are of MooncakeRelease.
 	MooncakeProbes = "0.3.14"
 )
+
+// cudaRuntime is what the wheels "non-cuda" of v0.3.12.post1 and v0.3.13 are linked with all the same.
+const cudaRuntime = "nvidia-cuda-runtime-cu12==12.8.90"
 
 // MooncakeEnv is a Python virtual environment with a release of Mooncake, master and client,
 // and with pyzmq, over which vLLM's lookup client asks.
@@ -34,10 +40,40 @@ type MooncakeEnv struct {
 }
 
 // Tenantless reports whether a release is one of v0.3.5 to v0.3.11, which have no tenants.
-func Tenantless(release string) bool {
-	minor, _, _ := strings.Cut(strings.TrimPrefix(release, "0.3."), ".")
-	n, err := strconv.Atoi(minor)
-	return err == nil && n < 12
+func Tenantless(release string) bool { return patch(release) < 12 }
+
+// masterOnly reports whether no client of a release runs without a GPU.
+func masterOnly(release string) bool { return patch(release) >= patch(MooncakeProbes) }
+
+// patch returns the third number of a release, and a large one for what is not 0.3.x.
+func patch(release string) int {
+	digits, _, _ := strings.Cut(strings.TrimPrefix(release, "0.3."), ".")
+	if n, err := strconv.Atoi(digits); err == nil && strings.HasPrefix(release, "0.3.") {
+		return n
+	}
+	return math.MaxInt
+}
+
+// wheels returns the packages with which a release runs.
+func wheels(release string) []string {
+	if masterOnly(release) {
+		return []string{"mooncake-transfer-engine-cuda13==" + release}
+	}
+	packages := []string{"mooncake-transfer-engine-non-cuda==" + release, "pyzmq==" + pyzmqRelease}
+	if release != MooncakeRelease {
+		packages = append(packages, cudaRuntime)
+	}
+	return packages
+}
+
+// command returns a command of the environment, which finds the libraries of its packages.
+func (e *MooncakeEnv) command(program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
+	libraries, _ := filepath.Glob(filepath.Join(e.dir, "lib", "python3*", "site-packages", "nvidia", "*", "lib"))
+	if len(libraries) > 0 {
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+strings.Join(libraries, ":"))
+	}
+	return cmd
 }
 
 // master returns the path of mooncake_master.
@@ -50,19 +86,39 @@ func (e *MooncakeEnv) master() (string, error) {
 }
 
 // Python returns the path of a Python with a client.
-func (e *MooncakeEnv) Python() string {
+func (e *MooncakeEnv) Python() string { return e.client().python() }
+
+// client returns the environment whose client is used.
+func (e *MooncakeEnv) client() *MooncakeEnv {
 	if e.node != nil {
-		return e.node.python()
+		return e.node
 	}
-	return e.python()
+	return e
+}
+
+// BindsAdmin reports whether a master can bind its admin port to loopback: v0.3.12.post1 cannot.
+func (e *MooncakeEnv) BindsAdmin() bool { return patch(e.Release) >= 13 }
+
+// Default returns the value that a flag of the master has if it is not given, as --help has it.
+func (e *MooncakeEnv) Default(t testing.TB, flag string) string {
+	t.Helper()
+	program, err := e.master()
+	require.NoError(t, err)
+	help, _ := e.command(program, "--help").CombinedOutput() // its exit status is 1
+	text := strings.Join(strings.Fields(string(help)), " ")
+	found := regexp.MustCompile(" -" + flag + ` \(.*? default: (\S+)`).FindStringSubmatch(text)
+	if found == nil {
+		return "no such flag"
+	}
+	return strings.Trim(found[1], `"`)
 }
 
 // check returns why Mooncake does not run on this machine. Most often a library is missing.
 func (e *MooncakeEnv) check() error {
-	if e.Release == MooncakeProbes {
+	if masterOnly(e.Release) {
 		return e.checkMaster()
 	}
-	if out, err := exec.Command(e.python(), "-c", "import mooncake.store, zmq").CombinedOutput(); err != nil {
+	if out, err := e.command(e.python(), "-c", "import mooncake.store, zmq").CombinedOutput(); err != nil {
 		return fmt.Errorf("import mooncake.store, zmq: %w: %s", err, lastLine(out))
 	}
 	return e.checkMaster()
@@ -74,7 +130,7 @@ func (e *MooncakeEnv) checkMaster() error {
 		return err
 	}
 	// The exit status of --version is 0 in some releases and 1 in others.
-	if out, err := exec.Command(master, "--version").CombinedOutput(); !strings.Contains(string(out), "mooncake_master") || strings.Contains(string(out), "error while loading") {
+	if out, err := e.command(master, "--version").CombinedOutput(); !strings.Contains(string(out), "mooncake_master") || strings.Contains(string(out), "error while loading") {
 		return fmt.Errorf("mooncake_master --version: %w: %s", err, lastLine(out))
 	}
 	return nil
@@ -91,7 +147,7 @@ func RequireMooncake(t testing.TB, release string) *MooncakeEnv {
 	if err != nil {
 		SkipOrFail(t, "no Mooncake %s: %v", release, err)
 	}
-	if release == MooncakeProbes {
+	if masterOnly(release) {
 		return &MooncakeEnv{venv: e.venv, Release: release, node: RequireMooncake(t, MooncakeRelease)}
 	}
 	return e
@@ -114,11 +170,7 @@ func mooncakeEnvOnce(release string) (*MooncakeEnv, error) {
 	if mooncakeEnvs.byRelease[release] == nil {
 		mooncakeEnvs.byRelease[release] = sync.OnceValues(func() (*MooncakeEnv, error) {
 			dir, err := cacheDir("HITLINE_TEST_MOONCAKE", "hitline-test-mooncake", release+"-pyzmq-"+pyzmqRelease)
-			packages := []string{"mooncake-transfer-engine-non-cuda==" + release, "pyzmq==" + pyzmqRelease}
-			if release == MooncakeProbes {
-				packages = []string{"mooncake-transfer-engine-cuda13==" + release}
-			}
-			e := &MooncakeEnv{venv: venv{dir: dir, packages: packages}, Release: release}
+			e := &MooncakeEnv{venv: venv{dir: dir, packages: wheels(release)}, Release: release}
 			e.verify = e.check
 			if err == nil {
 				err = e.install()
@@ -147,10 +199,10 @@ func StartMaster(t testing.TB, e *MooncakeEnv, rpc string, flags ...string) *Mas
 	require.NoError(t, err)
 	args := []string{"--rpc_address=127.0.0.1", "--rpc_port=" + portOf(t, rpc), "--metrics_port=" + portOf(t, m.Admin),
 		"--default_kv_lease_ttl=2000", "--client_ttl=3"}
-	if !Tenantless(e.Release) {
+	if e.BindsAdmin() {
 		args = append(args, "--metrics_host=127.0.0.1")
 	}
-	m.Cmd = exec.Command(program, append(args, flags...)...)
+	m.Cmd = e.command(program, append(args, flags...)...)
 	m.Start(t)
 	for _, addr := range []string{rpc, m.Admin} {
 		Eventually(t, "the master listens", func() bool {
@@ -186,7 +238,7 @@ type Node struct {
 func StartNode(t testing.TB, e *MooncakeEnv, m *Master) *Node {
 	t.Helper()
 	n := &Node{t: t}
-	n.Cmd = exec.Command(e.Python(), "-c", nodeProgram, m.RPC)
+	n.Cmd = e.client().command(e.Python(), "-c", nodeProgram, m.RPC)
 	var err error
 	n.in, err = n.Cmd.StdinPipe()
 	require.NoError(t, err)
@@ -227,9 +279,36 @@ func (n *Node) Put(keys ...string) {
 // PutSized stores blocks of size bytes each.
 func (n *Node) PutSized(size int, keys ...string) {
 	n.t.Helper()
+	n.PutWith(nil, size, keys...)
+}
+
+// PutWith stores blocks of size bytes each, with fields of Mooncake's ReplicateConfig.
+func (n *Node) PutWith(config map[string]any, size int, keys ...string) {
+	n.t.Helper()
 	var failed int
-	n.call(&failed, "put", keys, size)
+	n.call(&failed, "put", keys, size, config)
 	require.Zero(n.t, failed, "%s", n.Log.String())
+}
+
+// Get loads a block. It returns its size, 0 if there is none.
+func (n *Node) Get(key string) (size int) {
+	n.t.Helper()
+	n.call(&size, "get", key)
+	return size
+}
+
+// Follow begins to receive the events that a master publishes.
+func (n *Node) Follow(endpoint string) {
+	n.t.Helper()
+	var ok bool
+	n.call(&ok, "follow", endpoint)
+}
+
+// Events returns the next events, each a type and a key, after it has waited for a moment if there are none.
+func (n *Node) Events() (events [][2]string) {
+	n.t.Helper()
+	n.call(&events, "events")
+	return events
 }
 
 // RemoveAll removes all blocks, also those that are leased. It returns how many there were.

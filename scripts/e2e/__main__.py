@@ -23,16 +23,19 @@ def parse():
     parser = argparse.ArgumentParser(prog="scripts/e2e", description=__doc__)
     parser.add_argument(
         "--only",
-        default=rows.DEFAULT,
+        default=rows.CHOSEN,
         metavar="ROWS",
-        help=f"comma-separated rows, or patterns: two, '*/gemma3*', 0.28.0, all; by default {rows.DEFAULT}",
+        help=f"comma-separated rows, or patterns: two, '*/gemma3*', 0.28.0, masters, all; by default {rows.CHOSEN}",
+    )
+    parser.add_argument(
+        "--mooncake", metavar="RELEASE", help="compare another release of Mooncake's master with the newest row alone"
     )
     parser.add_argument("--list", action="store_true", help="list the rows that would be run")
     parser.add_argument("--json", metavar="FILE", help="write what the table has to a file, too: a line for each row")
     parser.add_argument("--keep", action="store_true", help="keep the logs, which stay after a failure in any case")
     options = parser.parse_args()
     try:
-        options.rows = rows.chosen(options.only)
+        options.rows = [rows.master(options.mooncake)] if options.mooncake else rows.chosen(options.only)
     except ValueError as error:
         parser.error(str(error))
     return options
@@ -42,11 +45,13 @@ def main():
     options = parse()
     if options.list:
         for row in options.rows:
-            print(f"{row.title:22}{rows.PROVES[row.name]}")
+            print(f"{row.title:22}{rows.PROVES.get(row.name, '')}")
         return 0
     interrupts.handle()
     started = time.monotonic()
-    install.prepare({row.release for row in options.rows}, say)
+    releases = {row.release for row in options.rows} - {rows.MASTERS}
+    if releases:
+        install.prepare(releases, say)
     work = tempfile.mkdtemp(prefix="hitline-e2e-")
     keep = True
     try:

@@ -7,13 +7,17 @@ import typing
 import faults
 import holders
 import latency
+import masters
 import run
 import scenarios
 import turns
 from stage import ALONE
 
 RELEASES = ("0.28.0", "0.30.0", "0.31.0", "0.32.0")
-DEFAULT = "0.32.0"  # what is run if nothing is chosen
+MASTERS = "masters"  # the release of rows without engines, whose names are Mooncake's releases
+MOONCAKE = ("0.3.12.post1", "0.3.13.post1", "0.3.14")
+DEFAULT = "0.32.0"  # the release whose rows are named without it
+CHOSEN = f"{DEFAULT},{MASTERS}"  # what is run if nothing is chosen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +103,7 @@ PROVES = {
     "holders": "who holds what, asked as routers do, against the engines' own search",
     "holders-gemma3": "the same with sliding windows",
     "latency": "what users feel: gaps of running streams, time to the first token",
+    **dict.fromkeys(MOONCAKE, "what this master's wheel does: calls, leases, evictions, events"),
 }
 
 
@@ -146,11 +151,15 @@ def more(release):
     ]
 
 
+def master(release):
+    return Row(MASTERS, release, mode="no engine", model="-", tp=0, engines=(), play=masters.one_row)
+
+
 ROWS = [
     row
     for release in RELEASES
     for row in basic(release) + (more(release) if release in (RELEASES[0], RELEASES[-1]) else [])
-]
+] + [master(release) for release in MOONCAKE]
 
 
 def chosen(patterns):

@@ -15,7 +15,8 @@ import stage
 def all_rows(rows, work, say):
     """Returns a list of row, findings and seconds. A row that fails does not end the others."""
     plugin = os.path.join(work, "plugin")
-    stage.install_plugin(plugin)
+    if any(row.engines for row in rows):
+        stage.install_plugin(plugin)
     references = References(rows, work)
     results = []
     for number, row in enumerate(rows, 1):

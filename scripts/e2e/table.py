@@ -8,10 +8,11 @@ LEGEND = """prompts: that the engine with the plug-in computed and were compared
 lookups, hits: of these prompts, and the tokens found; of latency the tokens that arrivals had from the store. Loads
 and rows with modes count theirs below the table. equal: lookups whose answer was that of the engine's client, of
 vLLM's own server, and of hitline asked directly; if lookups are local, those whose answer was at least that of a whole
-one; of who has what, answers about the two engines. outputs: tokens, cached tokens and finish_reason are those without
-the plug-in; under faults and load, and if lookups are local, all but cached tokens. doctor: it found no problem, and
-the hit that the engine then got; of who has what, what the third engine loaded. 0/0: the row has no such thing.
-wait: the longest for a lookup. time: of the row with the engines' starts. ok: every answer was as expected, n/n."""
+one; of who has what, answers about the two engines; of masters, what they do as pinned. outputs: tokens, cached tokens
+and finish_reason are those without the plug-in; under faults and load, and if lookups are local, all but cached tokens.
+doctor: it found no problem, and the hit that the engine then got; of who has what, what the third engine loaded. 0/0:
+the row has no such thing. wait: the longest for a lookup. time: of the row with the engines' starts. ok: every answer
+was as expected, n/n."""
 
 
 def line(row, found, seconds):
