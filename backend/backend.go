@@ -90,11 +90,11 @@ type Watcher interface {
 	Failure() error
 }
 
-// Prober is a Backend that can be asked without keeping what it finds.
-type Prober interface {
-	// Probe is Exists for keys that nobody is about to load: if the store can, it leases none. What it finds may be gone at
+// Peeker is a Backend that can be asked without keeping what it finds.
+type Peeker interface {
+	// Peek is Exists for keys that nobody is about to load: if the store can, it leases none. What it finds may be gone at
 	// once.
-	Probe(ctx context.Context, keys Keys) ([]int, error)
+	Peek(ctx context.Context, keys Keys) ([]int, error)
 }
 
 // Sizer is a Backend that can be asked how large its store is.

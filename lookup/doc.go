@@ -50,7 +50,7 @@
 //   - plan: a lookup with the load masks of its hit, the chunks to load.
 //   - query: one lookup in flight over the memory index.
 //   - group set: groups whose keys are looked up at the same positions, in one pass.
-//   - lease: the CPU token and the key memory of a lookup over a backend.
+//   - peek: a lookup of what nobody is about to load, which leases nothing.
 //   - epoch: a time in which no keys have gone from a store, as far as is known.
 //   - memory account: what peers make a server hold, in bytes, with a bound.
 //
@@ -66,11 +66,11 @@
 //	remote.go         lookups over a backend; remote_change.go changes of it
 //	remote_config.go  how a backend is used
 //	shared_backend.go a backend of several pools
-//	found_blocks.go   what calls of a backend have found, and when (found_table.go); remember.go for how long it is known
+//	block_memory.go   what calls of a backend have found, and when (block_table.go); remember.go for how long it is known
 //	epoch.go          when all that was learnt of a store is forgotten
 //	renew.go          keeps blocks before the start of lookups; renewer.go the queue of such requests
 //	coalesce.go       equal lookups in flight share one answer; known.go those that ask nothing
-//	key_lease.go      what a lookup holds while it builds keys; key_memory.go the memory of all keys
+//	remote_lookup.go      what a lookup holds while it builds keys; key_memory.go the memory of all keys
 //	backend_calls.go  calls that end with their context, or are abandoned; call_durations.go their durations
 //	breaker.go        the circuit breaker; breaker_log.go what it logs
 //	memory_account.go the account of all that peers make a server hold

@@ -11,7 +11,7 @@ import (
 // knownBlocks is the coordinator.KeyStore of a lookup that asks nothing: it has the blocks that were found a
 // moment ago.
 type knownBlocks struct {
-	keyLease
+	remoteLookup
 	left    int  // blocks that may still be compared, below 0 if the backend has to be asked anyway
 	unknown bool // the backend would have to be asked
 }
@@ -32,11 +32,11 @@ func (k *knownBlocks) Reserve(int64) error {
 	return errUnknownBlocks
 }
 
-// Known returns the blocks that were found within the window, none once too many were compared, or once a block of full
+// Known returns the blocks that were found within rememberFor, none once too many were compared, or once a block of full
 // attention is not known: the hit needs them all.
 func (k *knownBlocks) Known(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) (known uint64) {
 	if k.left >= 0 {
-		known = k.keyLease.Known(g, hashes, first, stride, blocks)
+		known = k.remoteLookup.Known(g, hashes, first, stride, blocks)
 		k.left -= bits.OnesCount64(known) + unknownCost*bits.OnesCount64(blocks&^known)
 		if known != blocks && k.remote.service.coord.Group(g).Kind.IsFull() {
 			k.left = -1
@@ -48,8 +48,8 @@ func (k *knownBlocks) Known(g int, hashes coordinator.Hashes, first, stride int,
 // lookupKnown is lookup if the backend need not be asked. It returns false otherwise, and where lookup fails or
 // takes long.
 func (r *remote) lookupKnown(numTokens int64, hashes coordinator.Hashes) (Answer, bool) {
-	known := &knownBlocks{keyLease: keyLease{remote: r, window: r.window()}, left: maxKnownBlocks}
-	if known.window == 0 || hashes.Len() > smallHashes || r.service.coord.NumBlocks(hashes) > maxKnownBlocks {
+	known := &knownBlocks{remoteLookup: remoteLookup{remote: r, rememberFor: r.rememberFor()}, left: maxKnownBlocks}
+	if known.rememberFor == 0 || hashes.Len() > smallHashes || r.service.coord.NumBlocks(hashes) > maxKnownBlocks {
 		return Answer{}, false
 	}
 	hit, ending, err := r.service.coord.LookupEnding(numTokens, hashes, known)

@@ -55,8 +55,8 @@ func TestLookupKnownGivesUpSoon(t *testing.T) {
 		_, err = s.Lookup(t.Context(), 16, one)
 		require.NoError(t, err)
 		compared := 0
-		now := s.remote.found.now
-		s.remote.found.now = func() int64 { compared++; return now() }
+		now := s.remote.remembered.now
+		s.remote.remembered.now = func() int64 { compared++; return now() }
 		_, ok := s.LookupKnown(2048*16, coordinator.NewHashes(lookuptest.Chain("b", 2048, 32), 32))
 		require.False(t, ok)
 		require.Positive(t, compared)

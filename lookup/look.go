@@ -87,7 +87,7 @@ func (s *Service) Look(ctx context.Context, groups []int, hashes coordinator.Has
 		return nil, err
 	}
 	defer memory.release()
-	answers, err := r.askAside(ctx, keys, memory, r.prober != nil)
+	answers, err := r.askAside(ctx, keys, memory, r.peeker != nil)
 	if err != nil {
 		return nil, err
 	}

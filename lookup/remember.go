@@ -13,50 +13,50 @@ const maxRemember = 10 * time.Second
 
 // remembering is what follows from a lease that the store has stated. Immutable.
 type remembering struct {
-	lease  backend.Lease
-	window int64 // ns for which a found block is answered from memory
+	lease       backend.Lease
+	rememberFor int64 // ns for which a found block is answered from memory
 }
 
-// window returns for how many nanoseconds a found block is answered from memory, 0 for none. It is cheap.
-func (b *SharedBackend) window() int64 {
+// rememberFor returns for how many nanoseconds a found block is answered from memory, 0 for none. It is cheap.
+func (b *SharedBackend) rememberFor() int64 {
 	leaser, ok := b.store.(backend.Leaser)
 	if !ok {
 		return 0
 	}
 	lease := leaser.Lease()
 	if r := b.remembering.Load(); r != nil && r.lease == lease {
-		return r.window
+		return r.rememberFor
 	}
 	return b.setLease(lease)
 }
 
-// setLease is window after the lease has changed.
+// setLease is rememberFor after the lease has changed.
 func (b *SharedBackend) setLease(lease backend.Lease) int64 {
 	b.leaseMu.Lock()
 	defer b.leaseMu.Unlock()
 	before := b.remembering.Load()
 	if before != nil && before.lease == lease {
-		return before.window
+		return before.rememberFor
 	}
-	window := b.cfg.window(lease.Stated)
-	if lease.Stated > 0 && window < b.cfg.Remember && !b.loggedWindow {
-		b.loggedWindow = true
+	rememberFor := b.cfg.rememberFor(lease.Stated)
+	if lease.Stated > 0 && rememberFor < b.cfg.Remember && !b.loggedRememberFor {
+		b.loggedRememberFor = true
 		b.breakerLog.logger.Error("found blocks are not remembered for as long as backend.mooncake.remember says: "+
 			"the store's lease would leave too little time to load them",
-			"backend", b.store.Name(), "configured", b.cfg.Remember, "remembered", window, "lease", lease.Stated)
+			"backend", b.store.Name(), "configured", b.cfg.Remember, "remembered", rememberFor, "lease", lease.Stated)
 	}
 	keep := time.Duration(0)
-	if window > 0 {
-		keep = max(window, lease.Duration) // renewals ask for nothing that was found within a lease
+	if rememberFor > 0 {
+		keep = max(rememberFor, lease.Duration) // renewals ask for nothing that was found within a lease
 	}
-	b.found.setKeep(int64(keep))
-	b.remembering.Store(&remembering{lease, int64(window)})
-	return int64(window)
+	b.remembered.setKeep(int64(keep))
+	b.remembering.Store(&remembering{lease, int64(rememberFor)})
+	return int64(rememberFor)
 }
 
-// window returns for how long a found block is answered from memory, by the lease that the store has stated, 0
+// rememberFor returns for how long a found block is answered from memory, by the lease that the store has stated, 0
 // before.
-func (c RemoteConfig) window(stated time.Duration) time.Duration {
+func (c RemoteConfig) rememberFor(stated time.Duration) time.Duration {
 	longest := stated / 2
 	switch {
 	case stated == 0 && c.Remember > 0:
@@ -70,26 +70,26 @@ func (c RemoteConfig) window(stated time.Duration) time.Duration {
 	return max(0, min(c.Remember, longest))
 }
 
-// Known returns the blocks that were found within the window.
-func (l *keyLease) Known(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) uint64 {
+// Known returns the blocks that were found within rememberFor.
+func (l *remoteLookup) Known(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) uint64 {
 	l.useTurn(bits.OnesCount64(blocks))
-	known := l.remote.found.found(l.remote.groups[g], hashes, first, stride, blocks, l.window)
+	known := l.remote.remembered.lookup(l.remote.groups[g], hashes, first, stride, blocks, l.rememberFor)
 	l.remembered = l.remembered || known != 0
 	return known
 }
 
-// Found remembers blocks that the last call has found and leased. A probe leases none.
-func (l *keyLease) Found(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) {
-	if l.probe {
+// Found remembers blocks that the last call has found and leased. A peek leases none.
+func (l *remoteLookup) Found(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) {
+	if l.peek {
 		return
 	}
 	l.useTurn(bits.OnesCount64(blocks))
-	l.remote.found.record(l.call, l.remote.groups[g], hashes, first, stride, blocks)
+	l.remote.remembered.add(l.call, l.remote.groups[g], hashes, first, stride, blocks)
 }
 
 // countRemembered counts a lookup that was answered from memory alone.
-func (l *keyLease) countRemembered() {
-	if l.remembered && l.call == (foundCall{}) {
+func (l *remoteLookup) countRemembered() {
+	if l.remembered && l.call == (callBegin{}) {
 		l.remote.rememberedLookups.Add(1)
 	}
 }

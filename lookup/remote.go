@@ -19,9 +19,9 @@ type remote struct {
 	*SharedBackend
 	service   *Service
 	store     backend.Backend // as this pool uses it
-	prober    backend.Prober  // the same, nil if it is none
+	peeker    backend.Peeker  // the same, nil if it is none
 	coalescer coalescer
-	groups    []foundGroup // of SharedBackend.found, by group
+	groups    []groupKeys // of SharedBackend.remembered, by group
 
 	failed, timeouts, rejected atomic.Int64
 	rounds, keys               atomic.Int64 // calls of Exists that began, and the keys that they have asked for
@@ -42,9 +42,9 @@ func newRemote(service *Service, cfg *ServiceConfig) *remote {
 		store = shared.store
 	}
 	r := &remote{SharedBackend: shared, service: service, store: store}
-	r.prober, _ = store.(backend.Prober)
+	r.peeker, _ = store.(backend.Peeker)
 	for g := range service.coord.NumGroups() {
-		r.groups = append(r.groups, newFoundGroup(service.keyPrefixes(g)))
+		r.groups = append(r.groups, newGroupKeys(service.keyPrefixes(g)))
 	}
 	return r
 }
@@ -72,9 +72,9 @@ func (r *remote) lookup(ctx context.Context, numTokens int64, hashes coordinator
 	return r.end(ctx, numTokens, hashes, r.lookupCoalesced(ctx, numTokens, hashes))
 }
 
-// probe is lookup for a prompt that nobody is about to load. No lookup may share its outcome.
-func (r *remote) probe(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (Answer, error) {
-	if r.prober == nil {
+// peek is lookup for a prompt that nobody is about to load. No lookup may share its outcome.
+func (r *remote) peek(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (Answer, error) {
+	if r.peeker == nil {
 		return r.lookup(ctx, numTokens, hashes)
 	}
 	return r.end(ctx, numTokens, hashes, r.ask(ctx, numTokens, hashes, true))
@@ -112,29 +112,29 @@ func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes co
 }
 
 // ask asks the backend.
-func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, probe bool) (o outcome) {
-	lease := r.lease(ctx)
-	defer lease.end()
-	lease.probe = probe
-	o.hit, o.ending, o.err = r.service.coord.LookupEnding(numTokens, hashes, lease)
-	if lease.refused != nil {
-		o.err = lease.refused
+func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, peek bool) (o outcome) {
+	l := r.newLookup(ctx)
+	defer l.end()
+	l.peek = peek
+	o.hit, o.ending, o.err = r.service.coord.LookupEnding(numTokens, hashes, l)
+	if l.refused != nil {
+		o.err = l.refused
 	}
-	o.incomplete = lease.incomplete
-	lease.countRemembered()
+	o.incomplete = l.incomplete
+	l.countRemembered()
 	return o
 }
 
 // explain returns the explanation of a lookup over the backend. It fails when the backend
 // does.
 func (r *remote) explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
-	lease := r.lease(ctx)
-	lease.probe = r.prober != nil
-	defer lease.end()
+	l := r.newLookup(ctx)
+	l.peek = r.peeker != nil
+	defer l.end()
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
 		return api.Explanation{}, r.countLate(err, false)
 	}
-	answer, ends, ending, err := r.service.coord.LookupExplain(numTokens, hashes, lease)
+	answer, ends, ending, err := r.service.coord.LookupExplain(numTokens, hashes, l)
 	if err != nil {
 		return api.Explanation{}, err
 	}
@@ -144,15 +144,15 @@ func (r *remote) explain(ctx context.Context, numTokens int64, hashes coordinato
 	return e, err
 }
 
-// exists makes one call of the backend, or with probe of the prober, for keys. memory is held until the call returns.
+// exists makes one call of the backend, or with peek of the peeker, for keys. memory is held until the call returns.
 // Keys that the backend has left out are not counted.
-func (r *remote) exists(ctx context.Context, keys backend.Keys, memory *keyBytes, probe bool) ([]int, error) {
+func (r *remote) exists(ctx context.Context, keys backend.Keys, memory *keyBytes, peek bool) ([]int, error) {
 	call, err := r.beginRead(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r.rounds.Add(1)
-	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.question(probe)(ctx, keys) })
+	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.question(peek)(ctx, keys) })
 	asked := keys.Len()
 	if err == nil {
 		asked = min(asked, len(answers))
@@ -161,10 +161,10 @@ func (r *remote) exists(ctx context.Context, keys backend.Keys, memory *keyBytes
 	return answers, call.end(err)
 }
 
-// question returns Exists, or with probe Probe.
-func (r *remote) question(probe bool) func(context.Context, backend.Keys) ([]int, error) {
-	if probe {
-		return r.prober.Probe
+// question returns Exists, or with peek Peek.
+func (r *remote) question(peek bool) func(context.Context, backend.Keys) ([]int, error) {
+	if peek {
+		return r.peeker.Peek
 	}
 	return r.store.Exists
 }

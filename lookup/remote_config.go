@@ -65,18 +65,18 @@ const (
 
 // The sixteenths of RemoteConfig.Memory that the hashes and the keys of all requests take at most, and what is
 // remembered of found blocks. What connections hold may take two more. So none of the four can fill the account.
-const hashShare, keyShare, foundShare = 3, 10, 1
+const hashShare, keyShare, rememberedShare = 3, 10, 1
 
-// maxRenewalBytes returns how much memory requests to renew may take while they wait: the quarter of maxFoundBytes that
+// maxRenewalBytes returns how much memory requests to renew may take while they wait: the quarter of maxRememberedBytes that
 // found blocks leave.
-func (c RemoteConfig) maxRenewalBytes() int64 { return c.maxFoundBytes() / 4 }
+func (c RemoteConfig) maxRenewalBytes() int64 { return c.maxRememberedBytes() / 4 }
 
-// maxFoundBytes returns how much memory found blocks and requests to renew may take.
-func (c RemoteConfig) maxFoundBytes() int64 {
+// maxRememberedBytes returns how much memory found blocks and requests to renew may take.
+func (c RemoteConfig) maxRememberedBytes() int64 {
 	if _, maxMemory, _ := c.Memory.Usage(); maxMemory > 0 {
-		return min(maxFoundBytes, maxMemory*foundShare/16)
+		return min(maxRememberedBytes, maxMemory*rememberedShare/16)
 	}
-	return maxFoundBytes
+	return maxRememberedBytes
 }
 
 // withDefaults replaces zero fields by their defaults.

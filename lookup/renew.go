@@ -242,8 +242,8 @@ func (w *renewalWalk) walk(chunks *coordinator.StoredChunks) bool {
 func (w *renewalWalk) word(chunk int, due uint64) bool {
 	first := chunk*w.stride + w.stride - 1
 	r := w.service.remote
-	for _, asked := range []*foundBlocks{r.renewed, r.found} {
-		due &^= asked.found(r.groups[w.group], w.hashes, first, w.stride, due, w.lease)
+	for _, asked := range []*blockMemory{r.renewed, r.remembered} {
+		due &^= asked.lookup(r.groups[w.group], w.hashes, first, w.stride, due, w.lease)
 	}
 	for ; due != 0; due &= due - 1 {
 		i := bits.TrailingZeros64(due)
@@ -278,7 +278,7 @@ func (r *remote) askRenewal(ctx context.Context, call *renewalCall) error {
 		return err
 	}
 	defer memory.release()
-	asked, found := r.renewed.begin(), r.found.begin()
+	asked, found := r.renewed.begin(), r.remembered.begin()
 	answers, err := r.askAside(ctx, keys, memory, false)
 	if err != nil {
 		return err
@@ -286,8 +286,8 @@ func (r *remote) askRenewal(ctx context.Context, call *renewalCall) error {
 	r.renewedKeys.Add(int64(len(keys)))
 	for first := 0; first < blocks.Len(); first += 64 {
 		all := ^uint64(0) >> max(0, first+64-blocks.Len())
-		r.renewed.record(asked, group, blocks, first, 1, all)
-		r.found.record(found, group, blocks, first, 1, all&onAllRanks(answers, blocks.Len(), first))
+		r.renewed.add(asked, group, blocks, first, 1, all)
+		r.remembered.add(found, group, blocks, first, 1, all&onAllRanks(answers, blocks.Len(), first))
 	}
 	return nil
 }
@@ -310,13 +310,13 @@ func onAllRanks(answers []int, n, first int) (present uint64) {
 // keyBytesOf returns what a key takes with its answer, as in coordinator.KeyStore.Reserve.
 func keyBytesOf(prefix string, hashLen int) int64 { return int64(2*(len(prefix)+2*hashLen) + 24) }
 
-// askAside makes one call of the backend, or with probe of the prober, for keys, which counts as no lookup's.
-func (r *remote) askAside(ctx context.Context, keys []string, memory *keyBytes, probe bool) ([]int, error) {
+// askAside makes one call of the backend, or with peek of the peeker, for keys, which counts as no lookup's.
+func (r *remote) askAside(ctx context.Context, keys []string, memory *keyBytes, peek bool) ([]int, error) {
 	call, err := r.beginRead(ctx)
 	if err != nil {
 		return nil, err
 	}
-	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.question(probe)(ctx, backend.KeyList(keys)) })
+	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.question(peek)(ctx, backend.KeyList(keys)) })
 	if err == nil && len(answers) != len(keys) {
 		err = fmt.Errorf("%w: %d answers to %d keys", backend.ErrReply, len(answers), len(keys))
 	}

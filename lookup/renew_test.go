@@ -88,23 +88,23 @@ func testRenew(t *testing.T) {
 	require.NoError(t, s.Renew(t.Context(), first))
 	require.ElementsMatch(t, keysOf(0, 4), store.asked(), "a call that failed renews nothing")
 
-	s.remote.found.setKeep(int64(store.lease))
+	s.remote.remembered.setKeep(int64(store.lease))
 	store.Keys = map[string]bool{}
 	for rank := range 2 {
 		store.Keys[s.coord.KeyPrefix(0, s.coord.Ranks(0)[rank])+fmt.Sprintf("%x", hashes.At(4))] = true
 	}
 	store.Keys[s.coord.KeyPrefix(0, s.coord.Ranks(0)[1])+fmt.Sprintf("%x", hashes.At(5))] = true
 	now += int64(store.lease)
-	s.remote.found.now = func() int64 { return now }
+	s.remote.remembered.now = func() int64 { return now }
 	require.NoError(t, s.Renew(t.Context(), hashes))
 	require.Len(t, store.asked(), 18)
 	now++
-	require.Equal(t, uint64(1<<4), s.remote.found.found(s.remote.groups[0], hashes, 0, 1, 0b111111, int64(store.lease)), "those on all ranks count as found")
+	require.Equal(t, uint64(1<<4), s.remote.remembered.lookup(s.remote.groups[0], hashes, 0, 1, 0b111111, int64(store.lease)), "those on all ranks count as found")
 
-	found := s.remote.found.begin()
+	found := s.remote.remembered.begin()
 	other := coordinator.NewHashes(lookuptest.Chain("b", 2, 32), 32)
 	for g := range 2 {
-		s.remote.found.record(found, s.remote.groups[g], other, 0, 1, 0b11)
+		s.remote.remembered.add(found, s.remote.groups[g], other, 0, 1, 0b11)
 	}
 	require.NoError(t, s.Renew(t.Context(), other))
 	require.Empty(t, store.asked(), "a lookup has found them")

@@ -129,9 +129,9 @@ func (s *Service) LookupPrompt(ctx context.Context, numTokens int64, hashes coor
 	return s.Lookup(ctx, s.alignPrompt(numTokens), hashes)
 }
 
-// ProbePrompt is LookupPrompt for a prompt that nobody is about to load: a backend.Prober leases none
+// PeekPrompt is LookupPrompt for a prompt that nobody is about to load: a backend.Peeker leases none
 // of its blocks.
-func (s *Service) ProbePrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
+func (s *Service) PeekPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
 	answer, err := s.lookup(ctx, s.alignPrompt(numTokens), hashes, true)
 	return answer.Hit, err
 }
@@ -195,16 +195,16 @@ func (s *Service) LookupKnown(numTokens int64, hashes coordinator.Hashes) (Answe
 	return s.remote.lookupKnown(s.clampPrompt(numTokens), hashes)
 }
 
-// lookup is Lookup, or with probe for blocks that nobody is about to load.
-func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, probe bool) (Answer, error) {
+// lookup is Lookup, or with peek for blocks that nobody is about to load.
+func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, peek bool) (Answer, error) {
 	if err := s.checkPrompt(numTokens, hashes); err != nil {
 		return Answer{}, err
 	}
 	if r := s.remote; r != nil {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 		defer cancel()
-		if probe {
-			return r.probe(ctx, s.clampPrompt(numTokens), hashes)
+		if peek {
+			return r.peek(ctx, s.clampPrompt(numTokens), hashes)
 		}
 		return r.lookup(ctx, s.clampPrompt(numTokens), hashes)
 	}
@@ -306,7 +306,7 @@ func (s *Service) LeaseLeft() time.Duration {
 	if s.remote == nil {
 		return 0
 	}
-	return max(0, s.Lease()-time.Duration(s.remote.window()))
+	return max(0, s.Lease()-time.Duration(s.remote.rememberFor()))
 }
 
 // Lease returns for how long at least the backend keeps a block after it was asked for it, 0 if that is not known.

@@ -26,13 +26,13 @@ type SharedBackend struct {
 	durations  callDurations
 	// cpu holds an element for each lookup that builds keys or reads answers, and smallCPU one for each
 	// whose round has few keys.
-	cpu, smallCPU chan struct{}
-	keyMemory     *keyMemory
-	found         *foundBlocks
-	renewed       *foundBlocks                // that renewals have asked for, also those that were not found
-	remembering   atomic.Pointer[remembering] // nil before the first lookup
-	leaseMu       sync.Mutex                  // held while remembering is set; guards loggedWindow
-	loggedWindow  bool                        // that the configured window is too long
+	cpu, smallCPU     chan struct{}
+	keyMemory         *keyMemory
+	remembered        *blockMemory
+	renewed           *blockMemory                // that renewals have asked for, also those that were not found
+	remembering       atomic.Pointer[remembering] // nil before the first lookup
+	leaseMu           sync.Mutex                  // held while remembering is set; guards loggedRememberFor
+	loggedRememberFor bool                        // that RemoteConfig.Remember is too long
 
 	failure     atomic.Pointer[callError] // of the latest call, nil if it did not fail
 	lastSuccess atomic.Int64              // when the backend last answered or was first asked, in monotime; 0 before
@@ -54,8 +54,8 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 		keyMemory:  newKeyMemory(cfg.MaxKeyBytes, cfg.Memory),
 	}
 	b.watcher, _ = store.(backend.Watcher)
-	b.found = newFoundBlocks(cfg.maxFoundBytes()/8*5, cfg.Memory, b.epoch)
-	b.renewed = newFoundBlocks(cfg.maxFoundBytes()/8, cfg.Memory, b.epoch)
+	b.remembered = newBlockMemory(cfg.maxRememberedBytes()/8*5, cfg.Memory, b.epoch)
+	b.renewed = newBlockMemory(cfg.maxRememberedBytes()/8, cfg.Memory, b.epoch)
 	b.reads = newBackendCalls(store, max(maxAbandonedReads, 2*cfg.Workers), &b.durations)
 	b.changes = newBackendCalls(store, maxAbandonedChanges, &b.durations)
 	b.changes.returnedLate = b.changeReturned

@@ -68,7 +68,7 @@ func (c *Client) Exists(ctx context.Context, keys backend.Keys) ([]int, error) {
 	return c.ask(ctx, keys, false)
 }
 
-// ask is Exists, or with probe Probe.
+// ask is Exists, or with probe Peek.
 func (c *Client) ask(ctx context.Context, keys backend.Keys, probe bool) ([]int, error) {
 	if keys.Len() == 0 {
 		return nil, nil

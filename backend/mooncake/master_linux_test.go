@@ -59,7 +59,7 @@ func TestReleases(t *testing.T) {
 
 			n.Put("a", "c")
 			keys := []string{"a", "b", "c", "d"}
-			probed, err := c.Probe(contextWithin(t, testTimeout), backend.KeyList(keys))
+			probed, err := c.Peek(contextWithin(t, testTimeout), backend.KeyList(keys))
 			require.NoError(t, err)
 			require.Equal(t, []int{1, 0, 1, 0}, probed)
 			removed := objectHasLease // as for the reference's question

@@ -6,10 +6,10 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-var _ backend.Prober = (*Client)(nil)
+var _ backend.Peeker = (*Client)(nil)
 
-// Probe is Exists for keys that nobody is about to load: a master of v0.3.14 or later leases none of them.
-func (c *Client) Probe(ctx context.Context, keys backend.Keys) ([]int, error) {
+// Peek is Exists for keys that nobody is about to load: a master of v0.3.14 or later leases none of them.
+func (c *Client) Peek(ctx context.Context, keys backend.Keys) ([]int, error) {
 	return c.ask(ctx, keys, true)
 }
 

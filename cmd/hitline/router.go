@@ -48,7 +48,7 @@ func (r *running) closeRouter() {
 // poolOf returns what says what a model's store can load.
 func (r *running) poolOf(m *config.RouterModel) router.Pool {
 	if len(m.HiCache) > 0 {
-		store := r.store.Backend.(backend.Prober) // Mooncake's is one
+		store := r.store.Backend.(backend.Peeker) // Mooncake's is one
 		p := hicache.New(hicache.Config{
 			URLs: m.HiCache, PageSize: m.BlockSize, Store: store, Timeout: r.store.remote.Timeout, Logger: r.logger,
 		})
@@ -70,10 +70,10 @@ func (r *running) poolOf(m *config.RouterModel) router.Pool {
 // storePool is a pool over a store. A request over HTTP that waits for the store holds no processor: see cpushare.Pause.
 type storePool struct{ *lookup.Service }
 
-// ProbePrompt implements router.Pool.
-func (p storePool) ProbePrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error) {
+// PeekPrompt implements router.Pool.
+func (p storePool) PeekPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error) {
 	defer cpushare.Pause(ctx)()
-	return p.Service.ProbePrompt(ctx, numTokens, hashes)
+	return p.Service.PeekPrompt(ctx, numTokens, hashes)
 }
 
 // routerReady returns what the router waits for, nil if for nothing.

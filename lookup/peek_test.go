@@ -13,65 +13,65 @@ import (
 	"github.com/hitline/hitline/internal/lookuptest"
 )
 
-// proberStore is a store that leases what it finds, and can be asked without. It counts calls.
-type proberStore struct {
+// peekStore is a store that leases what it finds, and can be asked without. It counts calls.
+type peekStore struct {
 	lookuptest.KeyStore
-	asked, probed int
-	held          chan struct{} // if set, Probe waits until it is closed
+	asked, peeked int
+	held          chan struct{} // if set, Peek waits until it is closed
 }
 
-func (*proberStore) Lease() backend.Lease {
+func (*peekStore) Lease() backend.Lease {
 	return backend.Lease{Duration: time.Hour, Stated: time.Hour}
 }
 
-func (s *proberStore) Exists(ctx context.Context, keys backend.Keys) ([]int, error) {
+func (s *peekStore) Exists(ctx context.Context, keys backend.Keys) ([]int, error) {
 	s.asked++
 	return s.KeyStore.Exists(ctx, keys)
 }
 
-func (s *proberStore) Probe(ctx context.Context, keys backend.Keys) ([]int, error) {
-	s.probed++
+func (s *peekStore) Peek(ctx context.Context, keys backend.Keys) ([]int, error) {
+	s.peeked++
 	if s.held != nil {
 		<-s.held
 	}
 	return s.KeyStore.Exists(ctx, keys)
 }
 
-// What nobody is about to load is probed. A lookup of the same prompt asks for itself meanwhile, and probes
+// What nobody is about to load is peeked. A lookup of the same prompt asks for itself meanwhile, and peeks
 // are then answered from what it has found.
-func TestProbe(t *testing.T) {
+func TestPeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &proberStore{}
+		store := &peekStore{}
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
 		require.NoError(t, err)
 		hashes := coordinator.NewHashes(lookuptest.Chain("a", 10, 32), 32)
 		require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, hashes))
-		hit, err := s.ProbePrompt(t.Context(), 160, hashes)
+		hit, err := s.PeekPrompt(t.Context(), 160, hashes)
 		require.NoError(t, err)
 		require.EqualValues(t, 160, hit.Tokens)
 		e, err := s.Explain(t.Context(), 160, hashes)
 		require.NoError(t, err)
 		require.EqualValues(t, 160, e.HitTokens)
-		require.Equal(t, [2]int{0, 2}, [2]int{store.asked, store.probed})
+		require.Equal(t, [2]int{0, 2}, [2]int{store.asked, store.peeked})
 
 		store.held = make(chan struct{})
-		probed := make(chan int64)
+		peeked := make(chan int64)
 		go func() {
-			hit, _ := s.ProbePrompt(t.Context(), 160, hashes)
-			probed <- hit.Tokens
+			hit, _ := s.PeekPrompt(t.Context(), 160, hashes)
+			peeked <- hit.Tokens
 		}()
 		synctest.Wait()
-		require.Equal(t, [2]int{0, 3}, [2]int{store.asked, store.probed})
+		require.Equal(t, [2]int{0, 3}, [2]int{store.asked, store.peeked})
 		hit, err = s.Lookup(t.Context(), 160, hashes)
 		require.NoError(t, err)
 		require.EqualValues(t, 160, hit.Tokens)
-		require.Equal(t, [2]int{1, 3}, [2]int{store.asked, store.probed})
+		require.Equal(t, [2]int{1, 3}, [2]int{store.asked, store.peeked})
 		close(store.held)
-		require.EqualValues(t, 160, <-probed)
-		hit, err = s.ProbePrompt(t.Context(), 160, hashes)
+		require.EqualValues(t, 160, <-peeked)
+		hit, err = s.PeekPrompt(t.Context(), 160, hashes)
 		require.NoError(t, err)
 		require.EqualValues(t, 160, hit.Tokens)
-		require.Equal(t, [2]int{1, 3}, [2]int{store.asked, store.probed})
+		require.Equal(t, [2]int{1, 3}, [2]int{store.asked, store.peeked})
 		require.EqualValues(t, 4, s.Stat().Lookups)
 	})
 }
