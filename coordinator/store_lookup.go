@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"encoding/hex"
 	"iter"
 	"math"
 	"math/bits"
@@ -177,7 +176,7 @@ func (l *storeLookup) begin(c *Coordinator, tokenLen int64, hashes Hashes) bool 
 			clear(*set)
 		}
 		for from, to := range l.keyRuns(g) {
-			setBits(l.undetermined[g], from, to)
+			SetBits(l.undetermined[g], from, to)
 		}
 		copy(l.presence.Bits[g], l.undetermined[g])
 	}
@@ -367,11 +366,8 @@ func (l *storeLookup) exists(store KeyStore) (answers []int, storeErr, err error
 	return answers, nil, l.applyAnswers(keys, answers)
 }
 
-// countKeys returns the numbers of wanted positions and of their keys. memory is in bytes: of the
-// keys' text and a copy of it, which a store sends, their string headers and the answers.
+// countKeys returns the numbers of wanted positions and of their keys, and what the keys take in bytes.
 func (l *storeLookup) countKeys() (numHashes, numKeys int, memory int64) {
-	const header, answer = 16, 8
-	hexLen := hex.EncodedLen(l.hashes.HashLen())
 	for g := range l.c.groups {
 		n := countBits(l.wanted[g])
 		if n == 0 {
@@ -380,7 +376,7 @@ func (l *storeLookup) countKeys() (numHashes, numKeys int, memory int64) {
 		numHashes += n
 		numKeys += n * len(l.c.groups[g].prefixes)
 		for _, prefix := range l.c.groups[g].prefixes {
-			memory += int64(n) * int64(2*(len(prefix)+hexLen)+header+answer)
+			memory += int64(n) * KeyBytes(prefix, l.hashes.HashLen())
 		}
 	}
 	return numHashes, numKeys, memory

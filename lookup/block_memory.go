@@ -17,7 +17,8 @@ import (
 //
 // Its memory is bounded. There are two generations: when young is full, or has served for keep, old
 // is dropped and young becomes old. Old blocks that were asked for again stay, at most half a
-// generation of them: who asks for many blocks once takes the places of others that ask once. Event loops take mu: no hold of it does more than the work of some hundred blocks.
+// generation of them: who asks for many blocks once takes the places of others that ask once. Event
+// loops take mu: no hold of it does more than the work of some hundred blocks.
 type blockMemory struct {
 	maxBlocks  int            // of a generation, a multiple of chunkBlocks
 	account    *MemoryAccount // counts what they take, nil for none
@@ -46,7 +47,8 @@ type callBegin struct {
 const (
 	// maxRememberedHashLen is the length of SHA-256. No engine has longer hashes, and none are remembered.
 	maxRememberedHashLen = sha256.Size
-	// maxRememberedBytes is 259,000 blocks in each generation, a fifth of that for renewals, and 16 MiB of their requests.
+	// maxRememberedBytes is 259,000 blocks in each generation, a fifth of that for renewals, and 16
+	// MiB of their requests.
 	maxRememberedBytes = 64 << 20
 )
 
@@ -75,8 +77,8 @@ func newGroupBlock(g groupKeys, hashes coordinator.Hashes) (groupBlock, bool) {
 	return groupBlock{group: g, hashLen: uint8(n)}, n <= maxRememberedHashLen
 }
 
-// lookup returns the blocks that a call of this epoch has found less than age nanoseconds ago. blocks has a bit for
-// each block asked about: the hash of bit i is hashes.At(first + i*stride).
+// lookup returns the blocks that a call of this epoch has found less than age nanoseconds ago.
+// blocks has a bit for each block asked about: the hash of bit i is hashes.At(first + i*stride).
 func (m *blockMemory) lookup(g groupKeys, hashes coordinator.Hashes, first, stride int, blocks uint64, age int64) (found uint64) {
 	block, ok := newGroupBlock(g, hashes)
 	if !ok || age <= 0 {
@@ -107,7 +109,8 @@ func (m *blockMemory) lookup(g groupKeys, hashes coordinator.Hashes, first, stri
 }
 
 // add remembers blocks, as in lookup, that a call has found and leased on all ranks. It remembers
-// nothing if an epoch of the store has begun since the call began, and none for which the account has no memory.
+// nothing if an epoch of the store has begun since the call began, and none for which the account
+// has no memory.
 func (m *blockMemory) add(call callBegin, g groupKeys, hashes coordinator.Hashes, first, stride int, blocks uint64) {
 	block, ok := newGroupBlock(g, hashes)
 	if !ok || blocks == 0 {
@@ -138,8 +141,8 @@ func (m *blockMemory) isDue() bool {
 	return m.keep != 0 && (m.young == nil || m.now()-m.began >= m.keep || m.young.len()+64 > m.maxBlocks)
 }
 
-// beginGeneration begins a generation, unless another goroutine is about to. The table is made before mu is taken:
-// that takes longer than an event loop may wait.
+// beginGeneration begins a generation, unless another goroutine is about to. The table is made
+// before mu is taken: that takes longer than an event loop may wait.
 func (m *blockMemory) beginGeneration() {
 	if !m.making.TryLock() {
 		return
@@ -172,7 +175,8 @@ func (m *blockMemory) setKeep(keep int64) {
 	}
 }
 
-// dropOlder drops the blocks of epochs before this one. Until it is called nobody is told of them, but they take memory.
+// dropOlder drops the blocks of epochs before this one. Until it is called nobody is told of them,
+// but they take memory.
 func (m *blockMemory) dropOlder(epoch uint64) {
 	m.mu.RLock()
 	older := m.epoch < epoch

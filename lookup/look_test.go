@@ -65,7 +65,7 @@ func testLook(t *testing.T) {
 	}
 	require.NoError(t, store.Store(t.Context(), []string{keyOf(0, 0), keyOf(1, 0), keyOf(1, 1)}))
 	before := s.Stat()
-	ranks, err := s.Look(t.Context(), []int{0, 0, 0}, hashes)
+	ranks, err := s.Backend().Look(t.Context(), []int{0, 0, 0}, hashes)
 	require.NoError(t, err)
 	require.Equal(t, []int{2, 1, 0}, ranks)
 	require.Equal(t, [2]int{0, 1}, [2]int{store.asked, store.peeked})
@@ -73,17 +73,17 @@ func testLook(t *testing.T) {
 
 	store.Before = func(context.Context, string, []string) error { return lookuptest.ErrStore }
 	for range 4 {
-		_, err = s.Look(t.Context(), []int{0}, hashes)
+		_, err = s.Backend().Look(t.Context(), []int{0}, hashes)
 		require.Error(t, err)
 	}
 	require.Equal(t, 3, store.peeked, "the breaker is open")
 	time.Sleep(2 * time.Second)
-	_, err = s.Look(t.Context(), []int{0}, hashes)
+	_, err = s.Backend().Look(t.Context(), []int{0}, hashes)
 	require.ErrorIs(t, err, errStoreFails, "a lookup tries it")
 	store.Before = nil
 	_, err = s.Lookup(t.Context(), 48, hashes)
 	require.NoError(t, err)
 	require.Equal(t, 1, store.asked)
-	_, err = s.Look(t.Context(), []int{0}, hashes)
+	_, err = s.Backend().Look(t.Context(), []int{0}, hashes)
 	require.NoError(t, err)
 }

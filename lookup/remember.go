@@ -1,15 +1,27 @@
 package lookup
 
 import (
-	"math/bits"
+	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/backend"
-	"github.com/hitline/hitline/coordinator"
 )
 
-// maxRemember bounds RemoteConfig.Remember while the store has not stated its lease.
-const maxRemember = 10 * time.Second
+// storeMemory is what calls of a store have told of its blocks, and for how long that holds. It owns the
+// epoch: whatever may have removed keys begins one. Safe for concurrent use.
+type storeMemory struct {
+	epoch
+	cfg     *RemoteConfig
+	logger  *slog.Logger
+	present *blockMemory                // that calls have found
+	renewed *blockMemory                // that renewals have asked for, also those that were not found
+	current atomic.Pointer[remembering] // nil before the first lookup
+
+	mu     sync.Mutex // held while current is set
+	logged bool       // that RemoteConfig.Remember is too long; under mu
+}
 
 // remembering is what follows from a lease that the store has stated. Immutable.
 type remembering struct {
@@ -17,79 +29,45 @@ type remembering struct {
 	rememberFor int64 // ns for which a found block is answered from memory
 }
 
+func newStoreMemory(store backend.Backend, cfg *RemoteConfig, logger *slog.Logger) *storeMemory {
+	m := &storeMemory{epoch: epoch{backend: store}, cfg: cfg, logger: logger}
+	m.present = newBlockMemory(cfg.maxRememberedBytes()/8*5, cfg.Memory, m.now)
+	m.renewed = newBlockMemory(cfg.maxRememberedBytes()/8, cfg.Memory, m.now)
+	return m
+}
+
 // rememberFor returns for how many nanoseconds a found block is answered from memory, 0 for none. It is cheap.
-func (b *SharedBackend) rememberFor() int64 {
-	leaser, ok := b.store.(backend.Leaser)
-	if !ok {
+func (m *storeMemory) rememberFor() int64 {
+	lease := m.backend.Lease()
+	if lease.Duration == 0 {
 		return 0
 	}
-	lease := leaser.Lease()
-	if r := b.remembering.Load(); r != nil && r.lease == lease {
+	if r := m.current.Load(); r != nil && r.lease == lease {
 		return r.rememberFor
 	}
-	return b.setLease(lease)
+	return m.setLease(lease)
 }
 
 // setLease is rememberFor after the lease has changed.
-func (b *SharedBackend) setLease(lease backend.Lease) int64 {
-	b.leaseMu.Lock()
-	defer b.leaseMu.Unlock()
-	before := b.remembering.Load()
+func (m *storeMemory) setLease(lease backend.Lease) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.current.Load()
 	if before != nil && before.lease == lease {
 		return before.rememberFor
 	}
-	rememberFor := b.cfg.rememberFor(lease.Stated)
-	if lease.Stated > 0 && rememberFor < b.cfg.Remember && !b.loggedRememberFor {
-		b.loggedRememberFor = true
-		b.breakerLog.logger.Error("found blocks are not remembered for as long as backend.mooncake.remember says: "+
+	rememberFor := m.cfg.rememberFor(lease.Stated)
+	if lease.Stated > 0 && rememberFor < m.cfg.Remember && !m.logged {
+		m.logged = true
+		m.logger.Error("found blocks are not remembered for as long as backend.mooncake.remember says: "+
 			"the store's lease would leave too little time to load them",
-			"backend", b.store.Name(), "configured", b.cfg.Remember, "remembered", rememberFor, "lease", lease.Stated)
+			"backend", m.backend.Name(), "configured", m.cfg.Remember, "remembered", rememberFor, "lease", lease.Stated)
 	}
 	keep := time.Duration(0)
 	if rememberFor > 0 {
 		keep = max(rememberFor, lease.Duration) // renewals ask for nothing that was found within a lease
 	}
-	b.remembered.setKeep(int64(keep))
-	b.remembering.Store(&remembering{lease, int64(rememberFor)})
+	m.present.setKeep(int64(keep))
+	m.current.Store(&remembering{lease, int64(rememberFor)})
 	return int64(rememberFor)
-}
-
-// rememberFor returns for how long a found block is answered from memory, by the lease that the store has stated, 0
-// before.
-func (c RemoteConfig) rememberFor(stated time.Duration) time.Duration {
-	longest := stated / 2
-	switch {
-	case stated == 0 && c.Remember > 0:
-		longest = maxRemember
-	case c.Grouped:
-		longest = stated / 4
-	}
-	if c.Remember == 0 {
-		return longest
-	}
-	return max(0, min(c.Remember, longest))
-}
-
-// Known returns the blocks that were found within rememberFor.
-func (l *remoteLookup) Known(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) uint64 {
-	l.useTurn(bits.OnesCount64(blocks))
-	known := l.remote.remembered.lookup(l.remote.groups[g], hashes, first, stride, blocks, l.rememberFor)
-	l.remembered = l.remembered || known != 0
-	return known
-}
-
-// Found remembers blocks that the last call has found and leased. A peek leases none.
-func (l *remoteLookup) Found(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) {
-	if l.peek {
-		return
-	}
-	l.useTurn(bits.OnesCount64(blocks))
-	l.remote.remembered.add(l.call, l.remote.groups[g], hashes, first, stride, blocks)
-}
-
-// countRemembered counts a lookup that was answered from memory alone.
-func (l *remoteLookup) countRemembered() {
-	if l.remembered && l.call == (callBegin{}) {
-		l.remote.rememberedLookups.Add(1)
-	}
 }

@@ -67,7 +67,7 @@ func (s *evictingStore) blockOf(key string) block {
 }
 
 // Exists takes up to a lease before and after it looks, in which nothing is evicted.
-func (s *evictingStore) Exists(_ context.Context, keys backend.Keys) ([]int, error) {
+func (s *evictingStore) Exists(_ context.Context, keys backend.Keys, _ bool) ([]int, error) {
 	s.calls++
 	if s.replaced { // its connection is lost, and the call made again on another
 		s.replaced = false
@@ -204,7 +204,7 @@ func newRememberCase(t *testing.T, seed uint64) *rememberCase {
 		*s, err = NewService(ServiceConfig{Pool: pool, Shared: shared})
 		require.NoError(t, err)
 	}
-	c.service.remote.remembered.now = func() int64 { return c.store.now }
+	c.service.remote.shared.memory.present.now = func() int64 { return c.store.now }
 	return c
 }
 
@@ -305,7 +305,7 @@ func (c *rememberCase) giveUpReset() {
 	c.removedAt = 0
 	c.lookup()
 	close(c.store.hold)
-	require.Eventually(c.t, func() bool { return c.service.remote.changes.abandoned.Load() == 0 }, lookuptest.Patience, time.Millisecond)
+	require.Eventually(c.t, func() bool { return c.service.remote.shared.changes.abandoned.Load() == 0 }, lookuptest.Patience, time.Millisecond)
 	c.store.hold = nil
 }
 
@@ -353,9 +353,9 @@ func (c *rememberCase) lookup() {
 	s, first := c.store, start/c.slow.HashBlockSize
 	s.calls, s.failed = 0, false
 	replaced := s.replaced
-	rememberFor, began := c.service.remote.rememberFor(), s.now
+	rememberFor, began := c.service.remote.shared.memory.rememberFor(), s.now
 	view := coordinator.NewHashes(c.hashes.Bytes()[first*diffHashLen:hashes*diffHashLen], diffHashLen).From(int64(start))
-	known, ok := c.service.LookupKnown(int64(tokens), view)
+	known, ok := c.service.Backend().LookupKnown(int64(tokens), view)
 	require.Zero(c.t, s.calls)
 	hit, err := c.service.Lookup(context.Background(), int64(tokens), view)
 	if ok {
@@ -433,7 +433,7 @@ func TestRememberedAnswersAreCounted(t *testing.T) {
 	lookup(100)
 	stat := s.Stat()
 	require.EqualValues(t, []int64{1, 100}, []int64{stat.RememberedLookups, stat.BackendKeys})
-	require.Equal(t, time.Hour/2, s.LeaseLeft(), "after an answer from memory")
+	require.Equal(t, time.Hour/2, s.Backend().Info().LeaseLeft, "after an answer from memory")
 	store.lease.Store(&backend.Lease{Duration: time.Hour, Stated: 2 * time.Hour})
 	store.generation.Add(1)
 	lookup(100)
@@ -479,7 +479,7 @@ func TestLateCallsAndRememberedAnswers(t *testing.T) {
 	late()
 	require.EqualValues(t, 64, hit())
 	require.EqualValues(t, 1, s.Stat().RememberedLookups)
-	s.remote.lastSuccess.Add(-2 * int64(time.Hour)) // nobody is answered
+	s.remote.shared.health.lastSuccess.Add(-2 * int64(time.Hour)) // nobody is answered
 	late()
 	require.EqualValues(t, 64, hit())
 	require.EqualValues(t, 2, s.Stat().RememberedLookups)

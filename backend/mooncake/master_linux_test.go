@@ -59,7 +59,7 @@ func TestReleases(t *testing.T) {
 
 			n.Put("a", "c")
 			keys := []string{"a", "b", "c", "d"}
-			probed, err := c.Peek(contextWithin(t, testTimeout), backend.KeyList(keys))
+			probed, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys), true)
 			require.NoError(t, err)
 			require.Equal(t, []int{1, 0, 1, 0}, probed)
 			removed := objectHasLease // as for the reference's question
@@ -70,7 +70,7 @@ func TestReleases(t *testing.T) {
 			if removed == 0 {
 				n.Put("a")
 			}
-			answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
+			answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys), false)
 			require.NoError(t, err)
 			require.Equal(t, []int{1, 0, 1, 0}, answers)
 			require.Equal(t, answers, n.Exist(keys...))
@@ -78,7 +78,7 @@ func TestReleases(t *testing.T) {
 				eventually(t, "the lease is known", func() bool { return c.Lease().Stated == 2*time.Second })
 			}
 			require.NoError(t, c.Reset(contextWithin(t, testTimeout)), "leased keys too")
-			answers, err = c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
+			answers, err = c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys), false)
 			require.NoError(t, err)
 			require.Equal(t, []int{0, 0, 0, 0}, answers)
 
@@ -182,7 +182,7 @@ const objectHasLease = -706
 // masterLease checks that Exists leases a block, and no other block.
 func masterLease(t *testing.T, c *Client, n *storetest.Node) {
 	n.Put("asked", "not asked")
-	answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"asked"})
+	answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"asked"}, false)
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, answers)
 	require.Equal(t, objectHasLease, n.Remove("asked"))
@@ -202,14 +202,14 @@ func masterManyKeys(t *testing.T, c *Client, n *storetest.Node) {
 	}
 	n.Put(put...)
 	for _, count := range []int{1, 255, 256, 257, len(keys)} {
-		answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys[:count]))
+		answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys[:count]), false)
 		require.NoError(t, err)
 		require.Equal(t, want[:count], answers)
 	}
 	start := time.Now()
 	const rounds = 20
 	for range rounds {
-		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys[:512]))
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys[:512]), false)
 		require.NoError(t, err)
 	}
 	t.Logf("512 keys: %v", time.Since(start)/rounds)
@@ -232,7 +232,7 @@ func masterNodeDies(t *testing.T, c *Client, n *storetest.Node) {
 	n.Kill()
 	start := time.Now()
 	eventually(t, "the master has noticed", func() bool {
-		answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"block"})
+		answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"block"}, false)
 		require.NoError(t, err)
 		time.Sleep(10 * time.Millisecond)
 		return answers[0] == 0

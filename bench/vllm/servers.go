@@ -111,7 +111,7 @@ func (m *meter) awaitMaster(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, m.o.Timeout)
 	defer cancel()
 	for {
-		_, err := client.Exists(ctx, backend.KeyList{"ready"})
+		_, err := client.Exists(ctx, backend.KeyList{"ready"}, false)
 		if err == nil {
 			return nil
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/cpushare"
@@ -48,9 +47,8 @@ func (r *running) closeRouter() {
 // poolOf returns what says what a model's store can load.
 func (r *running) poolOf(m *config.RouterModel) router.Pool {
 	if len(m.HiCache) > 0 {
-		store := r.store.Backend.(backend.Peeker) // Mooncake's is one
 		p := hicache.New(hicache.Config{
-			URLs: m.HiCache, PageSize: m.BlockSize, Store: store, Timeout: r.store.remote.Timeout, Logger: r.logger,
+			URLs: m.HiCache, PageSize: m.BlockSize, Store: r.store.Backend, Timeout: r.store.remote.Timeout, Logger: r.logger,
 		})
 		r.hicaches = append(r.hicaches, p)
 		return p

@@ -26,7 +26,7 @@ import (
 // store has keys. It leaves out the answers that no longer matter.
 type store map[string]bool
 
-func (s store) Peek(_ context.Context, keys backend.Keys) (answers []int, err error) {
+func (s store) Exists(_ context.Context, keys backend.Keys, _ bool) (answers []int, err error) {
 	for i, key := range keys.Strings() {
 		answer := 0
 		if s[key] {
@@ -42,7 +42,7 @@ func (s store) Peek(_ context.Context, keys backend.Keys) (answers []int, err er
 // failingStore does not answer.
 type failingStore struct{}
 
-func (failingStore) Peek(context.Context, backend.Keys) ([]int, error) {
+func (failingStore) Exists(context.Context, backend.Keys, bool) ([]int, error) {
 	return nil, errors.New("no leader")
 }
 

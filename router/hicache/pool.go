@@ -32,11 +32,16 @@ const (
 // MaxURLs bounds Config.URLs. All are asked at a time.
 const MaxURLs = 16
 
+// Store is the part of a backend.Backend that a Pool asks.
+type Store interface {
+	Exists(ctx context.Context, keys backend.Keys, peek bool) ([]int, error)
+}
+
 // Config configures a Pool. All is required.
 type Config struct {
 	URLs     []string // of /get_hicache_l3_cache_layout of engines that share a store, see CheckURL
 	PageSize int      // tokens
-	Store    backend.Peeker
+	Store    Store
 	Timeout  time.Duration // of asking the store about one prompt
 	Logger   *slog.Logger
 }
