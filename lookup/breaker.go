@@ -77,8 +77,7 @@ func (h *health) lastFailure() error {
 	return h.backend.Failure()
 }
 
-// admit asks the breaker for a call, whose outcome must be reported by done. It returns no done for
-// a change that begins while the breaker is half open, see report.
+// admit asks the breaker for a call. Its outcome goes to done, which is nil for some changes: see report.
 func (h *health) admit(isChange bool) (done func(err error), err error) {
 	h.lastSuccess.CompareAndSwap(0, monotime.Now())
 	if isChange && h.breaker.State() == gobreaker.StateHalfOpen {

@@ -75,12 +75,11 @@ func newCoalesceKey(epoch uint64, numTokens int64, hashes coordinator.Hashes, mo
 	return k
 }
 
-// join waits for the outcome of an equal lookup in flight of the same epoch and returns it as shared. If
+// join waits for the outcome of an equal lookup in flight and returns it as shared. If
 // there is none it returns a new leader, which must set outcome and call finish; its calls
 // use leader.ctx. It returns neither if the lookup must ask alone: ctx has ended, or the
 // keys are equal and the hashes are not.
-func (c *coalescer) join(ctx context.Context, epoch uint64, numTokens int64, hashes coordinator.Hashes, mode lookupMode) (leader *inflightLookup, shared *outcome) {
-	key := newCoalesceKey(epoch, numTokens, hashes, mode)
+func (c *coalescer) join(ctx context.Context, key coalesceKey, hashes coordinator.Hashes) (leader *inflightLookup, shared *outcome) {
 	for ctx.Err() == nil {
 		c.mu.Lock()
 		l := c.inflight[key]

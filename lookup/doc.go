@@ -51,7 +51,6 @@
 //   - lookup: the question above. The answer is the hit, in tokens.
 //   - group rank: one group on one rank. A store or an evict is about one.
 //   - place: the index's number of a group rank.
-//   - plan: a lookup with the load masks of its hit, the chunks to load.
 //   - group set: groups whose keys are looked up at the same positions, in one pass.
 //   - peek: a lookup of what nobody is about to load, which leases nothing.
 //   - epoch: a time in which no keys have gone from a store, as far as is known.
@@ -63,8 +62,6 @@
 //	rules.go          what the numbers of a request mean in its pool
 //	memory.go         the memory index; query.go, change.go what arrives in pieces
 //	group_rank.go     group ranks and their places; reset_rank.go, rank_runs.go, group_set.go
-//	store_prompt.go   a store of a prompt
-//	remote_config.go  how a backend is used
 //	shared_backend.go a backend of several pools; request.go one request of it
 //	breaker.go        its health; breaker_log.go what is logged of it
 //	backend_calls.go  calls that end with their context, or are abandoned; call_durations.go
@@ -73,7 +70,6 @@
 //	pool_backend.go   a backend as one pool asks it; pool_change.go, pool_lookup.go, look.go
 //	remote_lookup.go  one lookup over it; coalesce.go equal ones
 //	renew.go          keeps blocks before the start of lookups; renewer.go the queue
-//	memory_account.go what peers make a server hold
 //
 // # Invariants
 //

@@ -72,10 +72,10 @@ func TestEpochs(t *testing.T) {
 				return tc.fails
 			}}
 			a, b := twoPools(t, backend, patient)
-			before, sharing := b.remote.shared.memory.now(), a.remote.sharingEpoch()
+			before, sharing := b.remote.shared.memory.epoch.now(), a.remote.sharingEpoch()
 			_ = tc.do(ctx, a)
 			require.Positive(t, backend.Calls.Load())
-			require.Equal(t, tc.begins, b.remote.shared.memory.now()-before)
+			require.Equal(t, tc.begins, b.remote.shared.memory.epoch.now()-before)
 			require.Equal(t, max(tc.begins, tc.sharing), a.remote.sharingEpoch()-sharing)
 		})
 	}
@@ -86,9 +86,9 @@ func TestWatchedBackend(t *testing.T) {
 	store := &statingStore{}
 	a, _ := twoPools(t, store, patient)
 	shared := a.Backend().Shared()
-	before := shared.memory.now()
+	before := shared.memory.epoch.now()
 	store.generation.Add(1)
-	require.Equal(t, before+1, shared.memory.now())
+	require.Equal(t, before+1, shared.memory.epoch.now())
 	require.False(t, shared.Down())
 	require.NoError(t, shared.Failure())
 	gone := fmt.Errorf("%w: nothing listens there", backend.ErrUnavailable)

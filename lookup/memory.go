@@ -32,7 +32,10 @@ func newMemory(r rules, ranks *groupRanks, counters *counters, cfg index.Config)
 		return nil, fielderror.New([]string{"groups"}, "%w: a pool of %d ranks (of all groups); at most %d are served over memory",
 			ErrUnsupported, ranks.count(), maxGroupRanks)
 	}
-	m := &Memory{rules: r, ranks: ranks, required: ranks.required(r.coord), groupSets: newGroupSets(r.coord), counters: counters}
+	m := &Memory{
+		rules: r, ranks: ranks, counters: counters,
+		required: ranks.required(r.coord), groupSets: newGroupSets(r.coord),
+	}
 	cfg.Places, cfg.Groups, cfg.HashLen = ranks.count(), m.required, r.pool.HashLen
 	var err error
 	if m.index, err = index.New(cfg); err != nil {

@@ -60,7 +60,7 @@ type BackendInfo struct {
 	Renewal Renewal
 }
 
-// Info returns what is known now. For nil it is RenewNever and 0.
+// Info returns what is known now, also of nil.
 func (p *PoolBackend) Info() BackendInfo {
 	if p == nil {
 		return BackendInfo{Renewal: RenewNever}
@@ -82,9 +82,10 @@ func (p *PoolBackend) CheckReset() error {
 	return p.backend.CheckReset()
 }
 
-// sharingEpoch is the epoch of lookups of this pool that share an answer: a store begins one, too,
-// but of nothing else.
-func (p *PoolBackend) sharingEpoch() uint64 { return p.shared.memory.now() + p.requests.stores.Load() }
+// sharingEpoch is the epoch of lookups of this pool that share an answer: a store begins one, too.
+func (p *PoolBackend) sharingEpoch() uint64 {
+	return p.shared.memory.epoch.now() + p.requests.stores.Load()
+}
 
 // askRound makes one call of a lookup. memory is held until the call returns. Keys that the backend
 // has left out are not counted.

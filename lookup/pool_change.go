@@ -56,7 +56,9 @@ func (p *PoolBackend) changeKeys(ctx context.Context, kind callKind, at coordina
 }
 
 // changeBatches makes the calls of a change.
-func (p *PoolBackend) changeBatches(q *request, at coordinator.GroupRank, hashes coordinator.Hashes, change keysCall) (someDone bool, err error) {
+func (p *PoolBackend) changeBatches(
+	q *request, at coordinator.GroupRank, hashes coordinator.Hashes, change keysCall,
+) (someDone bool, err error) {
 	rank := p.coord.StoreRank(int(at.TPRank), int(at.PPRank), int(at.PCPRank))
 	prefix := p.coord.KeyPrefix(int(at.Group), rank)
 	for rest := hashes.Bytes(); ; {

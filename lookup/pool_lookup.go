@@ -38,7 +38,8 @@ func (p *PoolBackend) end(ctx context.Context, o outcome) (Answer, error) {
 
 // lookupCoalesced shares the outcome of an equal lookup in flight, or asks the backend.
 func (p *PoolBackend) lookupCoalesced(ctx context.Context, numTokens int64, hashes coordinator.Hashes, mode lookupMode) outcome {
-	leader, shared := p.coalescer.join(ctx, p.sharingEpoch(), numTokens, hashes, mode)
+	key := newCoalesceKey(p.sharingEpoch(), numTokens, hashes, mode)
+	leader, shared := p.coalescer.join(ctx, key, hashes)
 	if shared != nil {
 		return *shared
 	}
@@ -64,9 +65,9 @@ func (p *PoolBackend) ask(ctx context.Context, numTokens int64, hashes coordinat
 	return o
 }
 
-// LookupKnown is Lookup over a backend of which every block that matters was found a moment ago. It makes no
-// call, and takes some 150 microseconds at most, so that an event loop may call it. It returns false if Lookup
-// would have to call the backend, or would take longer or fail.
+// LookupKnown is Lookup if every block that matters was found a moment ago. It makes no call, and takes
+// some 150 microseconds at most: an event loop may call it. It returns false if Lookup would call the
+// backend, take longer or fail.
 func (p *PoolBackend) LookupKnown(numTokens int64, hashes coordinator.Hashes) (Answer, bool) {
 	if p == nil || p.checkPrompt(numTokens, hashes) != nil {
 		return Answer{}, false

@@ -12,7 +12,8 @@ import (
 // storeMemory is what calls of a store have told of its blocks, and for how long that holds. It owns the
 // epoch: whatever may have removed keys begins one. Safe for concurrent use.
 type storeMemory struct {
-	epoch
+	backend backend.Backend
+	epoch   epoch
 	cfg     *RemoteConfig
 	logger  *slog.Logger
 	present *blockMemory                // that calls have found
@@ -30,9 +31,9 @@ type remembering struct {
 }
 
 func newStoreMemory(store backend.Backend, cfg *RemoteConfig, logger *slog.Logger) *storeMemory {
-	m := &storeMemory{epoch: epoch{backend: store}, cfg: cfg, logger: logger}
-	m.present = newBlockMemory(cfg.maxRememberedBytes()/8*5, cfg.Memory, m.now)
-	m.renewed = newBlockMemory(cfg.maxRememberedBytes()/8, cfg.Memory, m.now)
+	m := &storeMemory{backend: store, epoch: epoch{backend: store}, cfg: cfg, logger: logger}
+	m.present = newBlockMemory(cfg.maxRememberedBytes()/8*5, cfg.Memory, m.epoch.now)
+	m.renewed = newBlockMemory(cfg.maxRememberedBytes()/8, cfg.Memory, m.epoch.now)
 	return m
 }
 

@@ -90,7 +90,7 @@ type renewalCall struct {
 func newRenewal(s *Service, hashes coordinator.Hashes) *renewal {
 	now, lease := time.Now(), s.remote.Info().Lease
 	n := &renewal{
-		rules: s.rules, pool: s.remote, hashes: hashes, epoch: s.remote.shared.memory.now(),
+		rules: s.rules, pool: s.remote, hashes: hashes, epoch: s.remote.shared.memory.epoch.now(),
 		made: now, target: now.Add(lease * 3 / 8), deadline: now.Add(lease / 2),
 	}
 	for g := range s.coord.NumGroups() {
@@ -125,7 +125,7 @@ var errRenewLate = ctxerr.Explain(context.DeadlineExceeded, errors.New("half a l
 func (n *renewal) ask(ctx context.Context) error {
 	store := n.pool.shared.memory
 	switch {
-	case n.epoch != store.now():
+	case n.epoch != store.epoch.now():
 		n.calls = 0
 		return nil
 	case time.Now().After(n.deadline):
@@ -145,7 +145,7 @@ func (n *renewal) ask(ctx context.Context) error {
 	}
 	if err := n.pool.askRenewal(ctx, &n.call); err != nil {
 		n.calls = n.call.left + 1
-		if n.tries++; n.tries == maxRenewalTries || n.epoch != store.now() {
+		if n.tries++; n.tries == maxRenewalTries || n.epoch != store.epoch.now() {
 			return err
 		}
 		return nil

@@ -113,7 +113,7 @@ func testRenew(t *testing.T) {
 	require.EqualValues(t, 12+6+12+18, stat.RenewedKeys)
 	require.Zero(t, stat.BackendKeys+stat.Lookups, "no lookup's")
 
-	s.remote.shared.memory.begin()
+	s.remote.shared.memory.epoch.begin()
 	require.NoError(t, s.Renew(t.Context(), other))
 	require.Len(t, store.asked(), 6, "of an older epoch")
 }

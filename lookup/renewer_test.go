@@ -183,7 +183,7 @@ func TestRenewerDrops(t *testing.T) {
 
 		r.add(1, "e", 1000)
 		synctest.Wait()
-		r.service.remote.shared.memory.begin()
+		r.service.remote.shared.memory.epoch.begin()
 		time.Sleep(r.store.lease)
 		r.isDone()
 		require.EqualValues(t, 3, r.dropped())

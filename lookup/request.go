@@ -37,8 +37,8 @@ type request struct {
 }
 
 // begin begins a request. It fails if the request's time is up or the breaker is open. Otherwise
-// end must be called. If a burst is more than the backend serves in the time of a request, the
-// requests that get a worker last time out together. That must not open the breaker.
+// end must be called. In a burst the requests that get a worker last time out together: that must
+// not open the breaker.
 func (b *SharedBackend) begin(ctx context.Context, kind callKind, counters *requestCounters) (*request, error) {
 	q := &request{shared: b, counters: counters, ctx: ctx, kind: kind}
 	if err := ctx.Err(); err != nil { // spent in the queue; the backend is not to blame
@@ -76,7 +76,7 @@ func (q *request) end(err error) error {
 		q.counters.stores.Add(1) // also if it failed: it may have done a part
 	}
 	if q.mayHaveRemoved(err) {
-		q.shared.memory.begin()
+		q.shared.memory.epoch.begin()
 	}
 	switch {
 	case err == nil || errors.Is(err, backend.ErrReadOnly) || errors.Is(err, context.Canceled):

@@ -42,7 +42,7 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 // changeReturned begins an epoch when a change that was given up has returned. It may have happened just now.
 func (b *SharedBackend) changeReturned(kind callKind) {
 	if kind != callStore {
-		b.memory.begin()
+		b.memory.epoch.begin()
 	}
 }
 
