@@ -48,59 +48,60 @@ type Backend interface {
 	// other number means absent, as in the reference. If key i is absent, it may leave out the
 	// keys from keys.End(i) on. Another number of answers fails the lookup. A lookup may need one
 	// call or several.
-	Exists(ctx context.Context, keys Keys) ([]int, error)
+	//
+	// With peek nobody is about to load the keys: the store leases none if it can, and what it finds may be gone at once.
+	Exists(ctx context.Context, keys Keys, peek bool) ([]int, error)
 	// Store adds keys. It returns ErrReadOnly if only engines may fill the store.
 	Store(ctx context.Context, keys []string) error
 	// Evict removes keys. Absent keys are no error. It may return ErrReadOnly.
 	Evict(ctx context.Context, keys []string) error
 	// Reset removes every block of the pool. It may return ErrReadOnly.
 	Reset(ctx context.Context) error
+	// CheckReset returns the error with which Reset would refuse, nil if Reset would ask the store.
+	CheckReset() error
+	// Lease returns what is known now of how long the store keeps what Exists has found. It asks nobody.
+	Lease() Lease
+	// MaxKeys returns about how many keys like those there the store has room for, 0 if that is not known.
+	MaxKeys(ctx context.Context) (int64, error)
+	// Generation grows whenever keys may have gone that none of the backend's own calls has removed: another leader
+	// or process answers, a connection was lost while a call was on it, or none can be made. A connection that was
+	// found to have ended before the first byte of a call was sent is no reason, if the next one is to the same process.
+	// It asks nobody, and does not wait.
+	Generation() uint64
+	// Failure returns why the store cannot be reached, nil if it can as far as is known, also between calls. It asks
+	// nobody, and does not wait.
+	Failure() error
 	// Close releases the backend. Its creator calls it when no service uses the backend any
 	// longer.
 	Close() error
 }
 
-// ResetChecker is a Backend that knows whether it refuses a Reset.
-type ResetChecker interface {
-	// CheckReset returns the error with which Reset would refuse, nil if Reset would ask the store.
-	CheckReset() error
-}
+// Plain is what a Backend embeds that tells nothing of its store. It has no lease, refuses no Reset, and knows neither
+// how large the store is nor when keys go or why it cannot be reached.
+type Plain struct{}
 
-// Leaser is a Backend that keeps what it has found for a while.
-type Leaser interface {
-	// Lease returns what is known of it now. It asks nobody.
-	Lease() Lease
-}
+// CheckReset implements Backend.
+func (Plain) CheckReset() error { return nil }
+
+// Lease implements Backend.
+func (Plain) Lease() Lease { return Lease{} }
+
+// MaxKeys implements Backend.
+func (Plain) MaxKeys(context.Context) (int64, error) { return 0, nil }
+
+// Generation implements Backend.
+func (Plain) Generation() uint64 { return 0 }
+
+// Failure implements Backend.
+func (Plain) Failure() error { return nil }
 
 // Lease is how long a store keeps a block that Exists has found.
 type Lease struct {
-	// Duration is for how long at least: as configured, else Stated, else the shortest default of such stores.
+	// Duration is for how long at least: as configured, else Stated, else the shortest default of such stores. 0 for
+	// a store without leases.
 	Duration time.Duration
 	// Stated is what the store itself has said, 0 before. It does not say whether the store has groups.
 	Stated time.Duration
-}
-
-// Watcher is a Backend that watches its store, also between calls. Its methods ask nobody, and do not wait.
-type Watcher interface {
-	// Generation grows whenever keys may have gone that none of the backend's own calls has removed: another leader
-	// or process answers, a connection was lost while a call was on it, or none can be made. A connection that was
-	// found to have ended before the first byte of a call was sent is no reason, if the next one is to the same process.
-	Generation() uint64
-	// Failure returns why the store cannot be reached, nil if it can as far as is known.
-	Failure() error
-}
-
-// Prober is a Backend that can be asked without keeping what it finds.
-type Prober interface {
-	// Probe is Exists for keys that nobody is about to load: if the store can, it leases none. What it finds may be gone at
-	// once.
-	Probe(ctx context.Context, keys Keys) ([]int, error)
-}
-
-// Sizer is a Backend that can be asked how large its store is.
-type Sizer interface {
-	// MaxKeys returns about how many keys like those there the store has room for, 0 if that is not known.
-	MaxKeys(ctx context.Context) (int64, error)
 }
 
 var (

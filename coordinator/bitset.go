@@ -10,12 +10,21 @@ func resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// setBits sets the bits [from, to).
-func setBits(set []uint64, from, to int) {
-	for from < to {
-		n := min(64-from%64, to-from)
-		set[from/64] |= ^uint64(0) >> (64 - n) << (from % 64)
-		from += n
+// SetBits sets the bits [from, to).
+func SetBits(set []uint64, from, to int) {
+	if from >= to {
+		return
+	}
+	first, last := from/64, (to-1)/64
+	head, tail := ^uint64(0)<<(from%64), ^uint64(0)>>(63-(to-1)%64)
+	if first == last {
+		set[first] |= head & tail
+		return
+	}
+	set[first] |= head
+	set[last] |= tail
+	for i := range set[first+1 : last] {
+		set[first+1+i] = ^uint64(0)
 	}
 }
 

@@ -21,15 +21,15 @@ type Coordinator struct {
 	numEagle    int64 // number of eagle attention groups
 	unequalFull bool  // full-attention groups have unequal block sizes
 
-	align     int64            // common alignment of hits in tokens
-	attention []attentionGroup // full family first
-	groups    []groupState     // by group number: the store groups
-	allFull   bool             // all groups have full attention
-	noBits    [][]uint64       // a bitset of each group, without a word
-	namespace string           // of keys, "" or beginning with @
-	prefixes  []string         // of keys, those of all groups
-	stretch   int              // the constant, but in tests
-	numShards int              // of a block in the store, 0 if ranks hold blocks of their own
+	align         int64            // common alignment of hits in tokens
+	attention     []attentionGroup // full family first
+	groups        []groupState     // by group number: the store groups
+	allFull       bool             // all groups have full attention
+	noBits        [][]uint64       // a bitset of each group, without a word
+	namespace     string           // of keys, "" or beginning with @
+	prefixes      []string         // of keys, those of all groups
+	sectionHashes int              // the constant, but in tests
+	numShards     int              // of a block in the store, 0 if ranks hold blocks of their own
 }
 
 // attentionGroup is the set of groups with one spec. A chunk of it is cached only if every
@@ -71,7 +71,7 @@ func New(pool Pool) (*Coordinator, error) {
 		rules: pool.release().rules,
 		align: int64(pool.SchedulerBlockSize),
 
-		stretch: stretch,
+		sectionHashes: sectionHashes,
 	}
 	if pool.Layout == LayoutLMDeploy {
 		c.rules.floorsTokens = true

@@ -253,13 +253,13 @@ func TestFirstOne(t *testing.T) {
 		set := make([]uint64, r.IntN(6))
 		for range r.IntN(4) {
 			if n := 64 * len(set); n > 0 {
-				setBits(set, r.IntN(n), n-r.IntN(n))
+				SetBits(set, r.IntN(n), n-r.IntN(n))
 				clear(set[r.IntN(len(set)):])
 			}
 		}
 		if n := 64 * len(set); n > 0 && r.IntN(2) == 0 {
 			at := r.IntN(n)
-			setBits(set, at, at+1)
+			SetBits(set, at, at+1)
 		}
 		from, to := r.IntN(400), r.IntN(400)
 		want := from

@@ -91,7 +91,7 @@ type Keys struct {
 	coord     *Coordinator
 	numHashes int      // of the prompt
 	positions []uint32 // in their groups, by hash; nil if no answer ends them
-	starts    []int    // number of keys before each stretch, and of all
+	starts    []int    // number of keys before each section, and of all
 }
 
 // keyParts are the indexes of a key's prefix and of its hash.
@@ -142,7 +142,7 @@ func (k *Keys) End(i int) int {
 	for g+1 < len(k.coord.groups) && k.coord.groups[g+1].prefixAt <= int(key.prefix) {
 		g++
 	}
-	return k.starts[k.coord.stretchesTo(g, int(k.positions[key.hash]), k.numHashes)]
+	return k.starts[k.coord.sectionsTo(g, int(k.positions[key.hash]), k.numHashes)]
 }
 
 // answered reports whether answers are of all keys, or of those that still matter after one of them.

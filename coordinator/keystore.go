@@ -1,5 +1,7 @@
 package coordinator
 
+import "encoding/hex"
+
 // KeyStore is an external store in which a lookup checks keys. A lookup calls it from its
 // own goroutine only.
 type KeyStore interface {
@@ -12,7 +14,21 @@ type KeyStore interface {
 	// Exists returns one number for each key: 1 is present, anything else absent. It may leave out
 	// the last ones: those from keys.End(i) on if key i is absent. They count as not asked.
 	Exists(keys *Keys) ([]int, error)
+	// Known returns the blocks that are known to be on all ranks. Their keys are not asked for. blocks has a bit for each
+	// block of group g in question: the hash of bit i is hashes.At(first + i*stride). hashes are those of the lookup, borrowed.
+	Known(g int, hashes Hashes, first, stride int, blocks uint64) uint64
+	// Found is called with the blocks, as in Known, that the last call of Exists has found on all ranks.
+	Found(g int, hashes Hashes, first, stride int, blocks uint64)
 }
+
+// NothingKnown is what a KeyStore embeds that knows no block without being asked for its keys.
+type NothingKnown struct{}
+
+// Known implements KeyStore.
+func (NothingKnown) Known(int, Hashes, int, int, uint64) uint64 { return 0 }
+
+// Found implements KeyStore.
+func (NothingKnown) Found(int, Hashes, int, int, uint64) {}
 
 // ExistsFunc is a KeyStore that reserves nothing, and answers the text of keys.
 type ExistsFunc func(keys []string) ([]int, error)
@@ -22,3 +38,16 @@ func (f ExistsFunc) Reserve(int64) error { return nil }
 
 // Exists calls f.
 func (f ExistsFunc) Exists(keys *Keys) ([]int, error) { return f(keys.Strings()) }
+
+// Known returns none.
+func (f ExistsFunc) Known(int, Hashes, int, int, uint64) uint64 { return 0 }
+
+// Found does nothing.
+func (f ExistsFunc) Found(int, Hashes, int, int, uint64) {}
+
+// KeyBytes returns what a key takes in KeyStore.Reserve: its text and a copy of it, which a store sends, its string header
+// and its answer.
+func KeyBytes(prefix string, hashLen int) int64 {
+	const header, answer = 16, 8
+	return int64(2*(len(prefix)+hex.EncodedLen(hashLen)) + header + answer)
+}

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"encoding/hex"
 	"iter"
 	"math"
 	"math/bits"
@@ -177,7 +176,7 @@ func (l *storeLookup) begin(c *Coordinator, tokenLen int64, hashes Hashes) bool 
 			clear(*set)
 		}
 		for from, to := range l.keyRuns(g) {
-			setBits(l.undetermined[g], from, to)
+			SetBits(l.undetermined[g], from, to)
 		}
 		copy(l.presence.Bits[g], l.undetermined[g])
 	}
@@ -367,11 +366,8 @@ func (l *storeLookup) exists(store KeyStore) (answers []int, storeErr, err error
 	return answers, nil, l.applyAnswers(keys, answers)
 }
 
-// countKeys returns the numbers of wanted positions and of their keys. memory is in bytes: of the
-// keys' text and a copy of it, which a store sends, their string headers and the answers.
+// countKeys returns the numbers of wanted positions and of their keys, and what the keys take in bytes.
 func (l *storeLookup) countKeys() (numHashes, numKeys int, memory int64) {
-	const header, answer = 16, 8
-	hexLen := hex.EncodedLen(l.hashes.HashLen())
 	for g := range l.c.groups {
 		n := countBits(l.wanted[g])
 		if n == 0 {
@@ -380,26 +376,26 @@ func (l *storeLookup) countKeys() (numHashes, numKeys int, memory int64) {
 		numHashes += n
 		numKeys += n * len(l.c.groups[g].prefixes)
 		for _, prefix := range l.c.groups[g].prefixes {
-			memory += int64(n) * int64(2*(len(prefix)+hexLen)+header+answer)
+			memory += int64(n) * KeyBytes(prefix, l.hashes.HashLen())
 		}
 	}
 	return numHashes, numKeys, memory
 }
 
-// stretch is the number of hashes whose positions are asked together: those of each group in turn. What
-// matters after a gap is known to a stretch.
-const stretch = 512
+// sectionHashes is the number of hashes whose positions are asked together: those of each group in turn. What
+// matters after a gap is known to a section.
+const sectionHashes = 512
 
 // buildKeys returns the keys of the wanted positions. In a lookup that stops at gaps they are in the
-// order of stretches, group, position, rank, otherwise in the reference's: group, position, rank.
+// order of sections, group, position, rank, otherwise in the reference's: group, position, rank.
 func (l *storeLookup) buildKeys(numHashes, numKeys int) *Keys {
 	keys := newKeys(l.c.prefixes, numHashes, numKeys, l.hashes.HashLen())
 	if l.stops {
 		keys.coord, keys.numHashes = l.c, l.hashes.Len()
 		keys.positions = make([]uint32, 0, numHashes)
-		keys.starts = make([]int, 0, l.hashes.Len()/l.c.stretch+2)
+		keys.starts = make([]int, 0, l.hashes.Len()/l.c.sectionHashes+2)
 	}
-	for from, to := range l.stretches() {
+	for from, to := range l.sections() {
 		keys.starts = append(keys.starts, keys.Len())
 		for g := range l.c.groups {
 			stride, group := l.c.KeyStride(g), &l.c.groups[g]
@@ -415,12 +411,12 @@ func (l *storeLookup) buildKeys(numHashes, numKeys int) *Keys {
 	return keys
 }
 
-// stretches iterates over the hashes [from, to) whose keys are asked together.
-func (l *storeLookup) stretches() iter.Seq2[int, int] {
+// sections iterates over the hashes [from, to) whose keys are asked together.
+func (l *storeLookup) sections() iter.Seq2[int, int] {
 	numHashes := l.hashes.Len()
 	step := numHashes
 	if l.stops {
-		step = l.c.stretch
+		step = l.c.sectionHashes
 	}
 	return func(yield func(int, int) bool) {
 		for from := 0; from < numHashes; from += step {
@@ -450,10 +446,10 @@ func (l *storeLookup) wantedIn(g, from, to int) iter.Seq[int] {
 	}
 }
 
-// stretchesTo returns the number of the first stretch that does not matter if position i of group g is absent
-// from a prompt of numHashes hashes. It is at most the number of stretches.
-func (c *Coordinator) stretchesTo(g, i, numHashes int) int64 {
-	step := int64(c.stretch)
+// sectionsTo returns the number of the first section that does not matter if position i of group g is absent
+// from a prompt of numHashes hashes. It is at most the number of sections.
+func (c *Coordinator) sectionsTo(g, i, numHashes int) int64 {
+	step := int64(c.sectionHashes)
 	all := ceilDiv(int64(numHashes), step)
 	first := &c.attention[0]
 	if c.groups[g].attention != 0 || (i+1)%first.chunkPositions != 0 {
@@ -476,7 +472,7 @@ func (l *storeLookup) applyAnswers(keys *Keys, answers []int) error {
 	if l.c.rules.exactAnswers && !answered {
 		return requesterror.New(ErrAnswerCount, "the store gave %d answers for %d keys", len(answers), keys.Len())
 	}
-	for from, to := range l.stretches() {
+	for from, to := range l.sections() {
 		for g := range l.c.groups {
 			ranks := len(l.c.groups[g].ranks)
 			for i := range l.wantedIn(g, from, to) {

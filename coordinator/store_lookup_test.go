@@ -38,6 +38,7 @@ func (s *rounds) exists(keys []string) ([]int, error) {
 
 // stoppingRounds answers chunks of keys until no further one matters.
 type stoppingRounds struct {
+	NothingKnown
 	rounds
 	chunkLen int
 	left     int // keys that were not asked for
@@ -276,7 +277,7 @@ func (s *source) lookupCase(t testing.TB) lookupCase {
 	}
 	hashes := serial(n)
 	g := lookupCase{c: c, hashes: hashes, held: map[string]bool{}, chunk: 1 + s.below(100)}
-	c.stretch = 1 + s.below(100)
+	c.sectionHashes = 1 + s.below(100)
 	g.tokens = int64(n * pool.HashBlockSize)
 	if s.flag() {
 		g.tokens += int64(s.below(8)-4) * int64(pool.HashBlockSize)

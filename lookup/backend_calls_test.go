@@ -33,12 +33,15 @@ func stuckStore(open <-chan struct{}) *lookuptest.KeyStore {
 }
 
 // ignoresContext keeps keyStore from looking at the end of a context.
-type ignoresContext struct{ keyStore *lookuptest.KeyStore }
+type ignoresContext struct {
+	backend.Plain
+	keyStore *lookuptest.KeyStore
+}
 
 func (i ignoresContext) Name() string { return "stuck" }
 func (i ignoresContext) Close() error { return nil }
-func (i ignoresContext) Exists(_ context.Context, keys backend.Keys) ([]int, error) {
-	return i.keyStore.Exists(context.Background(), keys)
+func (i ignoresContext) Exists(_ context.Context, keys backend.Keys, _ bool) ([]int, error) {
+	return i.keyStore.Exists(context.Background(), keys, false)
 }
 
 func (i ignoresContext) Store(_ context.Context, keys []string) error {
@@ -58,7 +61,7 @@ func TestRemoteLateBackendIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := make(chan struct{})
 		s, err := NewService(ServiceConfig{
-			Pool: blocks16.Pool, Backend: ignoresContext{stuckStore(open)},
+			Pool: blocks16.Pool, Backend: ignoresContext{keyStore: stuckStore(open)},
 			Remote: RemoteConfig{Timeout: 100 * time.Millisecond, WriteTimeout: 10 * time.Second},
 		})
 		require.NoError(t, err)
@@ -80,13 +83,13 @@ func TestRemoteLateBackendIsCutOff(t *testing.T) {
 			require.ErrorIs(t, change, errAbandoned)
 		}
 		assert.EqualValues(t, 5, s.Stat().BackendTimeouts)
-		assert.EqualValues(t, 2, s.remote.reads.abandoned.Load())
-		assert.EqualValues(t, 1, s.remote.changes.abandoned.Load())
+		assert.EqualValues(t, 2, s.remote.shared.reads.abandoned.Load())
+		assert.EqualValues(t, 1, s.remote.shared.changes.abandoned.Load())
 
 		close(open)
 		synctest.Wait()
-		assert.Zero(t, s.remote.reads.abandoned.Load(), "they have returned")
-		assert.Zero(t, s.remote.changes.abandoned.Load())
+		assert.Zero(t, s.remote.shared.reads.abandoned.Load(), "they have returned")
+		assert.Zero(t, s.remote.shared.changes.abandoned.Load())
 		require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 		time.Sleep(2 * time.Second) // the breaker's pause
 		hit, err = s.Lookup(t.Context(), 128, hashes)
@@ -101,7 +104,7 @@ func TestRemoteAbandonedCallsAreBounded(t *testing.T) {
 		open := make(chan struct{})
 		store := stuckStore(open)
 		s, err := NewService(ServiceConfig{
-			Pool: blocks16.Pool, Backend: ignoresContext{store},
+			Pool: blocks16.Pool, Backend: ignoresContext{keyStore: store},
 			Remote: RemoteConfig{Timeout: time.Millisecond, BreakerFailures: 1 << 20},
 		})
 		require.NoError(t, err)
@@ -114,13 +117,13 @@ func TestRemoteAbandonedCallsAreBounded(t *testing.T) {
 		assert.EqualValues(t, maxAbandonedReads, store.Calls.Load())
 		stat := s.Stat()
 		assert.EqualValues(t, maxAbandonedReads+more, stat.BackendTimeouts)
-		small := s.remote.cfg.MaxKeyBytes / 4
-		assert.False(t, s.remote.keyMemory.small.TryAcquire(small), "the calls hold their keys")
+		small := s.remote.shared.cfg.MaxKeyBytes / 4
+		assert.False(t, s.remote.shared.keyMemory.small.TryAcquire(small), "the calls hold their keys")
 
 		close(open)
 		synctest.Wait()
-		require.True(t, s.remote.keyMemory.small.TryAcquire(small), "it is given back once")
-		s.remote.keyMemory.small.Release(small)
+		require.True(t, s.remote.shared.keyMemory.small.TryAcquire(small), "it is given back once")
+		s.remote.shared.keyMemory.small.Release(small)
 		hit, err := s.Lookup(t.Context(), 16, coordinator.NewHashes(lookuptest.Chain("x", 1, 32), 32))
 		require.NoError(t, err)
 		assert.EqualValues(t, 16, hit.Tokens)
@@ -133,7 +136,7 @@ func TestRemoteChangeWaitsForAnAbandonedOne(t *testing.T) {
 		open := make(chan struct{})
 		store := stuckStore(open)
 		store.Answer = nil // it holds what is stored
-		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: ignoresContext{store}, Remote: RemoteConfig{WriteTimeout: time.Second}})
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: ignoresContext{keyStore: store}, Remote: RemoteConfig{WriteTimeout: time.Second}})
 		require.NoError(t, err)
 		keys := lookuptest.Chain("a", 8, 32)
 		require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)), context.DeadlineExceeded)
@@ -161,7 +164,7 @@ func TestRemoteCancelledCallsAreNotAbandoned(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range 200 {
 			lookups.Go(func() {
-				_, _ = s.remote.lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32))
+				_, _ = s.remote.lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32), false)
 			})
 		}
 		synctest.Wait()
@@ -169,7 +172,7 @@ func TestRemoteCancelledCallsAreNotAbandoned(t *testing.T) {
 		lookups.Wait()
 		assert.EqualValues(t, 200, store.Calls.Load())
 		stat := s.Stat()
-		assert.Zero(t, s.remote.reads.abandoned.Load())
+		assert.Zero(t, s.remote.shared.reads.abandoned.Load())
 		assert.Zero(t, stat.BackendTimeouts+stat.BackendRejected+stat.BackendErrors)
 		assert.Equal(t, "closed", stat.BackendState)
 	})

@@ -36,13 +36,11 @@ func (d *callDurations) observe(kind callKind, began int64) {
 	d[kind].Observe(callBounds[:], monotime.Now()-began, 1)
 }
 
-// CallDurations returns histograms of the durations in seconds of the calls of the backend: exists, store, evict
-// and reset, for the pools of all services together. A call counts when it has returned, or was abandoned as
-// its time was up. The caller owns the result.
-func (b *SharedBackend) CallDurations() map[string]api.Histogram {
+// all returns the histograms in seconds.
+func (d *callDurations) all() map[string]api.Histogram {
 	all := make(map[string]api.Histogram, numCalls)
-	for kind := range b.durations {
-		all[callNames[kind]] = histogram.Merge(callBounds[:], float64(time.Second), &b.durations[kind])
+	for kind := range d {
+		all[callNames[kind]] = histogram.Merge(callBounds[:], float64(time.Second), &d[kind])
 	}
 	return all
 }

@@ -17,7 +17,7 @@ import (
 func callsWithin(t *testing.T, s *Service) map[string]map[float64]uint64 {
 	t.Helper()
 	got := map[string]map[float64]uint64{}
-	all := s.remote.CallDurations()
+	all := s.remote.shared.CallDurations()
 	require.Len(t, all, int(numCalls))
 	for call, h := range all {
 		for i, n := range h.Counts {
@@ -68,7 +68,7 @@ func TestDurationsOfAbandonedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := make(chan struct{})
 		s, err := NewService(ServiceConfig{
-			Pool: blocks16.Pool, Backend: ignoresContext{stuckStore(open)}, Remote: RemoteConfig{WriteTimeout: time.Second, BreakerFailures: 1},
+			Pool: blocks16.Pool, Backend: ignoresContext{keyStore: stuckStore(open)}, Remote: RemoteConfig{WriteTimeout: time.Second, BreakerFailures: 1},
 		})
 		require.NoError(t, err)
 		hashes := coordinator.NewHashes(lookuptest.Chain("a", 8, 32), 32)

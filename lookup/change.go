@@ -8,25 +8,24 @@ import (
 // Change is one store or evict over the memory index whose keys arrive in pieces. The
 // zero value may be begun, and again when it has ended. One goroutine at a time.
 type Change struct {
-	service *Service
+	index   *index.Index
 	place   int
 	evict   bool
 	writer  index.Writer
 	evicted int
 }
 
-// BeginStore begins a store to a group rank. It fails with ErrGroupRank, and must not be called
-// over a backend.
-func (s *Service) BeginStore(c *Change, at coordinator.GroupRank) error {
-	place, err := s.ranks.place(at)
-	*c = Change{service: s, place: place}
+// BeginStore begins a store to a group rank. It fails with ErrGroupRank.
+func (m *Memory) BeginStore(c *Change, at coordinator.GroupRank) error {
+	place, err := m.ranks.place(at)
+	*c = Change{index: m.index, place: place}
 	return err
 }
 
 // BeginEvict is BeginStore for an evict.
-func (s *Service) BeginEvict(c *Change, at coordinator.GroupRank) error {
-	place, err := s.ranks.place(at)
-	*c = Change{service: s, place: place, evict: true}
+func (m *Memory) BeginEvict(c *Change, at coordinator.GroupRank) error {
+	err := m.BeginStore(c, at)
+	c.evict = true
 	return err
 }
 
@@ -34,11 +33,11 @@ func (s *Service) BeginEvict(c *Change, at coordinator.GroupRank) error {
 // once.
 func (c *Change) Add(keys []byte, hashLen int) error {
 	if c.evict {
-		n, err := c.service.index.Evict(c.place, keys, hashLen)
+		n, err := c.index.Evict(c.place, keys, hashLen)
 		c.evicted += n
 		return err
 	}
-	return c.service.index.Store(&c.writer, []int{c.place}, keys, hashLen)
+	return c.index.Store(&c.writer, []int{c.place}, keys, hashLen)
 }
 
 // Place returns the place that is changed.

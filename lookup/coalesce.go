@@ -10,6 +10,15 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
+// lookupMode is what a lookup over a store asks.
+type lookupMode uint8
+
+const (
+	modeAsk   lookupMode = iota // what is not known
+	modePeek                    // likewise, but nobody is about to load it: the store leases nothing if it can
+	modeKnown                   // nothing: an event loop may wait for it
+)
+
 // coalescer lets equal lookups that run at the same time ask the backend once: those of a
 // scheduler that polls, or of the ranks of an engine. The first leads and asks, those that
 // come meanwhile follow. Each waits no longer than its own deadline. If the leader's time
@@ -25,7 +34,8 @@ type coalescer struct {
 // coalesceKey tells lookups apart, but for hashes that are no chain: the last hash of a
 // chain names all of it. All bytes are compared before a lookup follows another.
 type coalesceKey struct {
-	epoch             uint64 // of its begin, see remote.sharingEpoch
+	epoch             uint64 // of its begin, see PoolBackend.sharingEpoch
+	mode              lookupMode
 	numTokens, start  int64
 	hashLen, numBytes int
 	last              [netproto.MaxHashLen]byte
@@ -54,20 +64,22 @@ type outcome struct {
 	incomplete bool  // its time was up, or it was cancelled: others must not use the hit
 }
 
-func newCoalesceKey(epoch uint64, numTokens int64, hashes coordinator.Hashes) coalesceKey {
-	k := coalesceKey{epoch: epoch, numTokens: numTokens, start: hashes.Start(), hashLen: hashes.HashLen(), numBytes: len(hashes.Bytes())}
+func newCoalesceKey(epoch uint64, numTokens int64, hashes coordinator.Hashes, mode lookupMode) coalesceKey {
+	k := coalesceKey{
+		epoch: epoch, mode: mode, numTokens: numTokens,
+		start: hashes.Start(), hashLen: hashes.HashLen(), numBytes: len(hashes.Bytes()),
+	}
 	if n := hashes.Len(); n > 0 {
 		copy(k.last[:], hashes.At(n-1))
 	}
 	return k
 }
 
-// join waits for the outcome of an equal lookup in flight of the same epoch and returns it as shared. If
+// join waits for the outcome of an equal lookup in flight and returns it as shared. If
 // there is none it returns a new leader, which must set outcome and call finish; its calls
 // use leader.ctx. It returns neither if the lookup must ask alone: ctx has ended, or the
 // keys are equal and the hashes are not.
-func (c *coalescer) join(ctx context.Context, epoch uint64, numTokens int64, hashes coordinator.Hashes) (leader *inflightLookup, shared *outcome) {
-	key := newCoalesceKey(epoch, numTokens, hashes)
+func (c *coalescer) join(ctx context.Context, key coalesceKey, hashes coordinator.Hashes) (leader *inflightLookup, shared *outcome) {
 	for ctx.Err() == nil {
 		c.mu.Lock()
 		l := c.inflight[key]

@@ -186,7 +186,7 @@ type scriptedStore struct {
 	script *conformance.Store
 }
 
-func (s *scriptedStore) Exists(_ context.Context, keys backend.Keys) ([]int, error) {
+func (s *scriptedStore) Exists(_ context.Context, keys backend.Keys, _ bool) ([]int, error) {
 	return s.script.Exists(keys.Strings())
 }
 
@@ -297,7 +297,7 @@ func lookupPieces(s *Service, numTokens uint64, hashes coordinator.Hashes, piece
 	if err := s.checkPrompt(int64(numTokens), hashes); err != nil {
 		return api.Hit{}, err
 	}
-	q := s.NewQuery()
+	q := s.memory.NewQuery()
 	defer q.Release()
 	unaligned := numTokens%uint64(s.coord.Alignment()) != 0
 	wanted, err := q.Begin(numTokens, unaligned, hashes.Start(), hashes.HashLen(), hashes.Len())

@@ -38,14 +38,14 @@ func TestQueriesHaveStripes(t *testing.T) {
 	var stripe counterStripe
 	require.GreaterOrEqual(t, unsafe.Sizeof(stripe), unsafe.Offsetof(stripe.lookups)+8+line)
 	var query Query
-	require.GreaterOrEqual(t, unsafe.Offsetof(query.service), line)
+	require.GreaterOrEqual(t, unsafe.Offsetof(query.memory), line)
 	require.GreaterOrEqual(t, unsafe.Sizeof(query), unsafe.Offsetof(query.runs)+unsafe.Sizeof(query.runs)+line)
 
 	s, err := NewService(blocks16)
 	require.NoError(t, err)
 	stripes := map[*counterStripe]bool{}
 	for range runtime.GOMAXPROCS(0) {
-		q := s.NewQuery()
+		q := s.memory.NewQuery()
 		defer q.Release()
 		stripes[q.stripe] = true
 	}

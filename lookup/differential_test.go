@@ -223,7 +223,7 @@ type oracleStore struct {
 	d *differential
 }
 
-func (s *oracleStore) Exists(_ context.Context, keys backend.Keys) ([]int, error) {
+func (s *oracleStore) Exists(_ context.Context, keys backend.Keys, _ bool) ([]int, error) {
 	return s.d.exists(keys.Strings())
 }
 

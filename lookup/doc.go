@@ -28,52 +28,48 @@
 // coordinator has the rules that turn the presence of blocks into tokens.
 //
 // Programs are promised [Service] with its configuration, and the errors. What takes hashes piece by
-// piece (Query, Change) and Renewer are for the server of this module, and may change in any release.
+// piece (Memory, Query, Change), PoolBackend and Renewer are for the server of this module, and may change in any release.
 //
 // # Inside
 //
-// The rest is for who changes this package. Over the memory index a lookup is a Query: each hash becomes a
+// The rest is for who changes this package. A Service has the rules of its pool, and a Memory or a
+// PoolBackend; none of these know it. Over the memory index a lookup is a Query: each hash becomes a
 // presence bit for each group when it arrives, and Finish applies the rules to the bits. A server adds hashes
 // as it receives them; Lookup adds all at once. A Change is a store or an evict whose keys arrive in pieces.
 //
-// Over a store a lookup needs all hashes that can change its answer, see Needed. It waits for an
-// equal lookup in flight and takes its answer, or builds keys and asks: in rounds, until the answer is
-// certain (coordinator.Lookup). What was found a moment ago is not asked again if the store leases
-// it. A circuit breaker stops asking a store that fails. Goroutines are started only for calls of a
-// backend, and one for a Renewer.
+// Over a store a lookup needs all hashes that can change its answer, see Needed. Five parts serve it:
+//
+//   - SharedBackend: the store of several pools, its health, calls that end in time, the memory for keys.
+//     Whatever asks is a request, whose outcome is told in one place: end.
+//   - storeMemory: which blocks calls have found, and until when that holds. It owns the epoch.
+//   - PoolBackend: the store as one pool asks it. A remoteLookup asks in rounds until the answer is certain
+//     (coordinator.Lookup), or peeks, or asks nothing. Equal ones in flight share an answer.
+//   - changes of a store, and Renewer. Only it, and calls of a backend, have goroutines.
 //
 // # Glossary
 //
 //   - lookup: the question above. The answer is the hit, in tokens.
 //   - group rank: one group on one rank. A store or an evict is about one.
 //   - place: the index's number of a group rank.
-//   - plan: a lookup with the load masks of its hit, the chunks to load.
-//   - query: one lookup in flight over the memory index.
 //   - group set: groups whose keys are looked up at the same positions, in one pass.
-//   - lease: the CPU token and the key memory of a lookup over a backend.
+//   - peek: a lookup of what nobody is about to load, which leases nothing.
 //   - epoch: a time in which no keys have gone from a store, as far as is known.
 //   - memory account: what peers make a server hold, in bytes, with a bound.
 //
 // # Layout
 //
-//	service.go        Service; stat.go and errors.go what belongs to it, counters.go its counters
-//	query.go          one lookup over the memory index; group_set.go the groups of one pass
-//	explain.go        why a lookup hits no more; rank_runs.go which rank lacks a block
-//	masks.go          the masks of a pool, and plans
-//	change.go         a store or an evict that arrives in pieces
-//	store_prompt.go   a store of a prompt
-//	group_rank.go     group ranks and their places; reset_rank.go a reset of some of them
-//	remote.go         lookups over a backend; remote_change.go changes of it
-//	remote_config.go  how a backend is used
-//	shared_backend.go a backend of several pools
-//	found_blocks.go   what calls of a backend have found, and when (found_table.go); remember.go for how long it is known
-//	epoch.go          when all that was learnt of a store is forgotten
-//	renew.go          keeps blocks before the start of lookups; renewer.go the queue of such requests
-//	coalesce.go       equal lookups in flight share one answer; known.go those that ask nothing
-//	key_lease.go      what a lookup holds while it builds keys; key_memory.go the memory of all keys
-//	backend_calls.go  calls that end with their context, or are abandoned; call_durations.go their durations
-//	breaker.go        the circuit breaker; breaker_log.go what it logs
-//	memory_account.go the account of all that peers make a server hold
+//	service.go        Service; stat.go, size.go, masks.go, explain.go what it tells, errors.go
+//	rules.go          what the numbers of a request mean in its pool
+//	memory.go         the memory index; query.go, change.go what arrives in pieces
+//	group_rank.go     group ranks and their places; reset_rank.go, rank_runs.go, group_set.go
+//	shared_backend.go a backend of several pools; request.go one request of it
+//	breaker.go        its health; breaker_log.go what is logged of it
+//	backend_calls.go  calls that end with their context, or are abandoned; call_durations.go
+//	key_memory.go     the memory of all keys; cpu_tokens.go who may build them
+//	remember.go       what is known without a call; block_memory.go, block_table.go, epoch.go
+//	pool_backend.go   a backend as one pool asks it; pool_change.go, pool_lookup.go, look.go
+//	remote_lookup.go  one lookup over it; coalesce.go equal ones
+//	renew.go          keeps blocks before the start of lookups; renewer.go the queue
 //
 // # Invariants
 //

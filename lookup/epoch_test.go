@@ -72,10 +72,10 @@ func TestEpochs(t *testing.T) {
 				return tc.fails
 			}}
 			a, b := twoPools(t, backend, patient)
-			before, sharing := b.remote.epoch(), a.remote.sharingEpoch()
+			before, sharing := b.remote.shared.memory.epoch.now(), a.remote.sharingEpoch()
 			_ = tc.do(ctx, a)
 			require.Positive(t, backend.Calls.Load())
-			require.Equal(t, tc.begins, b.remote.epoch()-before)
+			require.Equal(t, tc.begins, b.remote.shared.memory.epoch.now()-before)
 			require.Equal(t, max(tc.begins, tc.sharing), a.remote.sharingEpoch()-sharing)
 		})
 	}
@@ -85,10 +85,10 @@ func TestEpochs(t *testing.T) {
 func TestWatchedBackend(t *testing.T) {
 	store := &statingStore{}
 	a, _ := twoPools(t, store, patient)
-	shared := a.Backend()
-	before := shared.epoch()
+	shared := a.Backend().Shared()
+	before := shared.memory.epoch.now()
 	store.generation.Add(1)
-	require.Equal(t, before+1, shared.epoch())
+	require.Equal(t, before+1, shared.memory.epoch.now())
 	require.False(t, shared.Down())
 	require.NoError(t, shared.Failure())
 	gone := fmt.Errorf("%w: nothing listens there", backend.ErrUnavailable)
@@ -108,8 +108,8 @@ type heldAnswers struct {
 	resets bool // calls of Reset
 }
 
-func (s *heldAnswers) Exists(ctx context.Context, keys backend.Keys) ([]int, error) {
-	answers, err := s.KeyStore.Exists(ctx, keys)
+func (s *heldAnswers) Exists(ctx context.Context, keys backend.Keys, peek bool) ([]int, error) {
+	answers, err := s.KeyStore.Exists(ctx, keys, peek)
 	if s.exists && s.gate.Held.Add(1) == 1 {
 		<-s.gate.Open
 	}

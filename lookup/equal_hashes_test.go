@@ -120,7 +120,7 @@ func (e *equalHashes) lookup(tokens int64) {
 		_, err = s.Explain(e.t.Context(), tokens, e.hashes)
 		check(name+", explained", 0, err)
 	}
-	q := e.services["memory"].NewQuery()
+	q := e.services["memory"].memory.NewQuery()
 	defer q.Release()
 	wanted, err := q.Begin(uint64(tokens), false, 0, diffHashLen, e.hashes.Len())
 	require.NoError(e.t, err)

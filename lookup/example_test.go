@@ -40,6 +40,7 @@ func ExampleNewService() {
 
 // dictionary is a store that the embedding program brings along.
 type dictionary struct {
+	backend.Plain
 	mu   sync.Mutex
 	keys map[string]bool
 }
@@ -47,7 +48,7 @@ type dictionary struct {
 func (d *dictionary) Name() string { return "dictionary" }
 func (d *dictionary) Close() error { return nil }
 
-func (d *dictionary) Exists(_ context.Context, keys backend.Keys) ([]int, error) {
+func (d *dictionary) Exists(_ context.Context, keys backend.Keys, _ bool) ([]int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	answers := make([]int, keys.Len())

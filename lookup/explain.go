@@ -15,11 +15,11 @@ func (s *Service) Explain(ctx context.Context, numTokens int64, hashes coordinat
 		return api.Explanation{}, err
 	}
 	if r := s.remote; r != nil {
-		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+		ctx, cancel := context.WithTimeout(ctx, r.shared.cfg.Timeout)
 		defer cancel()
 		return r.explain(ctx, s.clampPrompt(numTokens), hashes)
 	}
-	q := s.NewQuery()
+	q := s.memory.NewQuery()
 	defer q.Release()
 	q.explain = true
 	if err := q.addAll(numTokens, hashes); err != nil {
@@ -34,12 +34,12 @@ func (q *Query) explanation() (api.Explanation, error) {
 		q.endScans()
 	}
 	some := coordinator.Presence{Bits: q.presentOnSome, Start: q.presence.Start}
-	answer, ends, err := q.service.coord.Explain(&q.presence, &some, q.numTokens)
+	answer, ends, err := q.memory.coord.Explain(&q.presence, &some, q.numTokens)
 	if err != nil {
 		return api.Explanation{}, err
 	}
 	q.setMissingRanks(ends)
-	hit, err := q.service.newHit(answer)
+	hit, err := q.memory.newHit(answer)
 	e := api.NewExplanation(hit, ends)
 	e.StartTokens, e.Ending = q.presence.Start, q.Ending(hit)
 	return e, err

@@ -33,7 +33,7 @@ func TestExplainDoesNotTouch(t *testing.T) {
 func TestLookupAfterExplain(t *testing.T) {
 	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Memory: index.Config{MaxEntries: 20}})
 	require.NoError(t, err)
-	q := s.NewQuery()
+	q := s.memory.NewQuery()
 	q.explain = true
 	q.Release()
 	require.False(t, q.explain)
@@ -61,7 +61,7 @@ func TestExplainForgetsRanksAtReset(t *testing.T) {
 	keys := lookuptest.Chain("a", 4, 32)
 	s := twoRanks(t, keys, func(int) bool { return false })
 	for _, reset := range []bool{false, true} {
-		q := s.NewQuery()
+		q := s.memory.NewQuery()
 		q.explain = true
 		_, err := q.Begin(64, false, 0, 32, 4)
 		require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestExplainBoundsRanks(t *testing.T) {
 	const n = maxRankRuns + 1000
 	keys := lookuptest.Chain("a", 3, 32)
 	s := twoRanks(t, keys, func(i int) bool { return i == 2 })
-	q := s.NewQuery()
+	q := s.memory.NewQuery()
 	q.explain = true
 	_, err := q.Begin(16*n, false, 0, 32, n)
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ func TestKeysInAccount(t *testing.T) {
 	hashes := coordinator.NewHashes(keys, 32)
 	synctest.Test(t, func(t *testing.T) {
 		account, open := NewMemoryAccount(4_000_000), make(chan struct{})
-		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: ignoresContext{stuckStore(open)}, Remote: RemoteConfig{Memory: account}})
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: ignoresContext{keyStore: stuckStore(open)}, Remote: RemoteConfig{Memory: account}})
 		require.NoError(t, err)
 		held := func() int64 {
 			bytes, _, _ := account.Usage()
@@ -51,7 +51,7 @@ func TestKeysInAccount(t *testing.T) {
 		require.Zero(t, held())
 		look(blocks * 16)
 		require.Zero(t, held())
-		require.True(t, s.remote.keyMemory.small.TryAcquire(s.remote.cfg.MaxKeyBytes/4), "no key memory is lost")
+		require.True(t, s.remote.shared.keyMemory.small.TryAcquire(s.remote.shared.cfg.MaxKeyBytes/4), "no key memory is lost")
 	})
 }
 
@@ -68,7 +68,10 @@ func TestEstimateCoversAnswers(t *testing.T) {
 }
 
 // sizedStore counts what a lookup reserves, and the bytes of its keys.
-type sizedStore struct{ reserved, textBytes int64 }
+type sizedStore struct {
+	coordinator.NothingKnown
+	reserved, textBytes int64
+}
 
 func (s *sizedStore) Reserve(bytes int64) error {
 	s.reserved += bytes
@@ -96,16 +99,16 @@ func TestSmallRoundsHaveCPU(t *testing.T) {
 			require.NoError(t, err)
 			return store.Calls.Load() - before
 		}
-		for range cap(s.remote.cpu) {
-			s.remote.cpu <- struct{}{}
+		for range cap(s.remote.shared.cpu.large) {
+			s.remote.shared.cpu.large <- struct{}{}
 		}
 		require.EqualValues(t, 1, look(10))
 		require.Zero(t, look(1000), "few hashes, many keys")
 		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
-		require.Empty(t, s.remote.smallCPU, "all are free again")
-		<-s.remote.cpu
+		require.Empty(t, s.remote.shared.cpu.small, "all are free again")
+		<-s.remote.shared.cpu.large
 		require.EqualValues(t, 1, look(1000))
-		require.Len(t, s.remote.cpu, cap(s.remote.cpu)-1)
+		require.Len(t, s.remote.shared.cpu.large, cap(s.remote.shared.cpu.large)-1)
 	})
 }
 
@@ -114,14 +117,14 @@ func TestComparingTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := NewService(ServiceConfig{Pool: coordinator.Pool{}, Backend: hourLease{&lookuptest.KeyStore{}}})
 		require.NoError(t, err)
-		s.remote.smallCPU = make(chan struct{}, 1)
-		l, others := s.remote.lease(t.Context()), 0
+		s.remote.shared.cpu.small = make(chan struct{}, 1)
+		l, others := s.remote.newLookup(t.Context(), modeAsk), 0
 		defer l.end()
 		hashes := coordinator.NewHashes(lookuptest.Chain("a", 64, 32), 32)
 		for i := range 4 * turnBlocks / 64 {
 			if i%(turnBlocks/64) == 0 {
 				go func() {
-					other := s.remote.lease(t.Context())
+					other := s.remote.newLookup(t.Context(), modeAsk)
 					others++
 					other.end()
 				}()

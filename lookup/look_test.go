@@ -55,7 +55,7 @@ func TestSampleMissing(t *testing.T) {
 func TestLook(t *testing.T) { synctest.Test(t, testLook) }
 
 func testLook(t *testing.T) {
-	store := &proberStore{}
+	store := &peekStore{}
 	pool := coordinator.Pool{HashBlockSize: 16, TPSize: 2, NumKVHead: 2}
 	s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience, BreakerFailures: 2, BreakerPause: time.Second}})
 	require.NoError(t, err)
@@ -65,25 +65,25 @@ func testLook(t *testing.T) {
 	}
 	require.NoError(t, store.Store(t.Context(), []string{keyOf(0, 0), keyOf(1, 0), keyOf(1, 1)}))
 	before := s.Stat()
-	ranks, err := s.Look(t.Context(), []int{0, 0, 0}, hashes)
+	ranks, err := s.Backend().Look(t.Context(), []int{0, 0, 0}, hashes)
 	require.NoError(t, err)
 	require.Equal(t, []int{2, 1, 0}, ranks)
-	require.Equal(t, [2]int{0, 1}, [2]int{store.asked, store.probed})
+	require.Equal(t, [2]int{0, 1}, [2]int{store.asked, store.peeked})
 	require.Equal(t, before, s.Stat())
 
 	store.Before = func(context.Context, string, []string) error { return lookuptest.ErrStore }
 	for range 4 {
-		_, err = s.Look(t.Context(), []int{0}, hashes)
+		_, err = s.Backend().Look(t.Context(), []int{0}, hashes)
 		require.Error(t, err)
 	}
-	require.Equal(t, 3, store.probed, "the breaker is open")
+	require.Equal(t, 3, store.peeked, "the breaker is open")
 	time.Sleep(2 * time.Second)
-	_, err = s.Look(t.Context(), []int{0}, hashes)
+	_, err = s.Backend().Look(t.Context(), []int{0}, hashes)
 	require.ErrorIs(t, err, errStoreFails, "a lookup tries it")
 	store.Before = nil
 	_, err = s.Lookup(t.Context(), 48, hashes)
 	require.NoError(t, err)
 	require.Equal(t, 1, store.asked)
-	_, err = s.Look(t.Context(), []int{0}, hashes)
+	_, err = s.Backend().Look(t.Context(), []int{0}, hashes)
 	require.NoError(t, err)
 }

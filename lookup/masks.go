@@ -3,7 +3,6 @@ package lookup
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
@@ -47,75 +46,10 @@ func (s *Service) LookupMask(_ context.Context, tokens int64) ([]api.GroupMask, 
 // token is left to compute, and loads the masks of the lowered hit: ask LoadMask for them. From
 // 0.27.0 on the lookup itself lowers the hit.
 func (s *Service) Plan(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Plan, error) {
-	if err := s.checkPrompt(numTokens, hashes); err != nil {
-		return api.Plan{}, err
-	}
-	hit, masks, err := s.plan(ctx, numTokens, hashes)
+	answer, err := s.lookup(ctx, numTokens, hashes, false)
 	if err != nil {
 		return api.Plan{}, err
 	}
-	list, err := s.newMasks(masks, nil)
-	return api.Plan{Hit: hit, Masks: list}, err
-}
-
-// plan is Plan without the conversion of the masks.
-func (s *Service) plan(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, []coordinator.Mask, error) {
-	if r := s.remote; r != nil {
-		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
-		defer cancel()
-		answer, err := r.lookup(ctx, s.clampPrompt(numTokens), hashes)
-		if err != nil {
-			return api.Hit{}, nil, err
-		}
-		masks, err := s.loadMasks(hashes, answer.Hit)
-		return answer.Hit, masks, err
-	}
-	q := s.NewQuery()
-	defer q.Release()
-	if err := q.addAll(numTokens, hashes); err != nil {
-		return api.Hit{}, nil, err
-	}
-	hit, err := q.finish()
-	if err != nil {
-		return api.Hit{}, nil, err
-	}
-	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they were the query's
-	masks, err := s.loadMasks(hashes, hit)
-	if err == nil {
-		q.count()
-	}
-	return hit, masks, err
-}
-
-// loadMasks returns the load masks of the hit of a prompt, from the start of its hashes on.
-func (s *Service) loadMasks(hashes coordinator.Hashes, hit api.Hit) ([]coordinator.Mask, error) {
-	if hit.Tokens <= hashes.Start() { // there is nothing to load
-		return s.coord.EmptyMasks(), nil
-	}
-	masks, err := s.coord.LoadMask(hit.Tokens, s.coord.NumHashes(hashes))
-	for i := range masks {
-		masks[i] = masks[i].From(hashes.Start() / int64(s.pool.Groups[i].BlockSize))
-	}
-	return masks, err
-}
-
-// newMasks returns the masks of all groups of the pool.
-func (s *Service) newMasks(masks []coordinator.Mask, err error) ([]api.GroupMask, error) {
-	if err != nil {
-		return nil, err
-	}
-	list, runs := make([]api.GroupMask, len(masks)), 0
-	for i, m := range masks {
-		list[i] = api.GroupMask{Group: s.coord.StoreGroup(i), First: m.First(), End: m.First() + m.Len(), All: m.IsAll()}
-		if m.IsAll() {
-			continue
-		}
-		for start, end := range m.Runs() {
-			if runs++; runs > api.MaxRuns {
-				return nil, ErrTooManyRuns
-			}
-			list[i].Runs = append(list[i].Runs, api.ChunkRun{Start: m.First() + start, End: m.First() + end})
-		}
-	}
-	return list, nil
+	list, err := s.newMasks(s.loadMasks(hashes, answer.Hit))
+	return api.Plan{Hit: answer.Hit, Masks: list}, err
 }

@@ -1,7 +1,6 @@
 package lookup
 
 import (
-	"fmt"
 	"math"
 	"unsafe"
 
@@ -22,8 +21,8 @@ const runsPerProbe = 64
 // NewQuery to Release.
 type Query struct {
 	_         cpu.CacheLinePad // what lookups on other cores write to is on other cache lines
-	service   *Service
-	stripe    *counterStripe // of service.counters
+	memory    *Memory
+	stripe    *counterStripe // of memory.counters
 	numTokens int64
 	tokenLen  int64 // TokenLen of numTokens
 	hashLen   int
@@ -56,20 +55,24 @@ type groupScan struct {
 	_         cpu.CacheLinePad
 }
 
-// NewQuery returns a query that the caller must release. It must not be called over a
-// backend.
-func (s *Service) NewQuery() *Query { return s.queries.Get().(*Query) }
+// NewQuery returns a query that the caller must release.
+func (m *Memory) NewQuery() *Query {
+	if q, ok := m.queries.Get().(*Query); ok {
+		return q
+	}
+	return newQuery(m)
+}
 
-func newQuery(s *Service) *Query {
+func newQuery(m *Memory) *Query {
 	q := &Query{
-		service: s, stripe: s.counters.choose(), scans: make([]groupScan, len(s.groupSets)),
-		words: padded[*bufpool.Words](s.coord.NumGroups()),
+		memory: m, stripe: m.counters.choose(), scans: make([]groupScan, len(m.groupSets)),
+		words: padded[*bufpool.Words](m.coord.NumGroups()),
 	}
-	for i := range s.groupSets {
-		q.scans[i].groupSet = &s.groupSets[i]
+	for i := range m.groupSets {
+		q.scans[i].groupSet = &m.groupSets[i]
 	}
-	q.presence.Bits = padded[[]uint64](s.coord.NumGroups())
-	q.presentOnSome = padded[[]uint64](s.coord.NumGroups())
+	q.presence.Bits = padded[[]uint64](m.coord.NumGroups())
+	q.presentOnSome = padded[[]uint64](m.coord.NumGroups())
 	return q
 }
 
@@ -85,29 +88,29 @@ func padded[T any](n int) []T {
 // been too large for 64 bits, is not a multiple of the alignment. wanted is false if no hash can
 // change the answer.
 func (q *Query) Begin(numTokens uint64, unaligned bool, start int64, hashLen, numHashes int) (wanted bool, err error) {
-	s := q.service
-	q.numTokens, q.presence.Start = s.clampTokens(numTokens, unaligned), start
+	m := q.memory
+	q.numTokens, q.presence.Start = m.clampTokens(numTokens, unaligned), start
 	q.received, q.limit = 0, 0
 	if start > 0 {
-		q.received = int(start / int64(s.pool.HashBlockSize))
+		q.received = int(start / int64(m.pool.HashBlockSize))
 	}
 	q.hashLen, q.numHashes = hashLen, q.received+numHashes
 	q.active = false
 	if q.numHashes == 0 || q.numTokens == 0 {
 		return false, nil // answered 0 before anything is checked
 	}
-	if q.tokenLen, err = s.coord.TokenLen(q.numTokens); err != nil {
+	if q.tokenLen, err = m.coord.TokenLen(q.numTokens); err != nil {
 		return false, err
 	}
 	q.active = true
 	for i := range q.scans {
 		scan := &q.scans[i]
-		scan.first = s.coord.FirstPosition(scan.groups[0], start)
+		scan.first = m.coord.FirstPosition(scan.groups[0], start)
 		scan.position, scan.numRuns = scan.first, 0
-		scan.positions = s.coord.Positions(scan.groups[0], q.tokenLen, q.numHashes)
+		scan.positions = m.coord.Positions(scan.groups[0], q.tokenLen, q.numHashes)
 		q.limit = max(q.limit, scan.positions*scan.stride)
 		scan.cursor.Quiet = q.explain
-		s.index.Begin(&scan.cursor, hashLen)
+		m.index.Begin(&scan.cursor, hashLen)
 		q.growBits(scan, min(scan.positions, scan.first+initialPositions))
 	}
 	return q.limit > q.received, nil
@@ -139,6 +142,16 @@ func (q *Query) growBits(scan *groupScan, end int) {
 			q.presentOnSome[g] = append(make([]uint64, 0, len(q.words[g].W)), q.presentOnSome[g]...)[:len(q.words[g].W)]
 		}
 	}
+}
+
+// addAll begins the query and adds all hashes at once.
+func (q *Query) addAll(numTokens int64, hashes coordinator.Hashes) error {
+	n := uint64(numTokens)
+	wanted, err := q.Begin(n, q.memory.unaligned(n), hashes.Start(), hashes.HashLen(), hashes.Len())
+	if wanted {
+		q.Add(hashes.Bytes())
+	}
+	return err
 }
 
 // Add looks up the next whole hashes, borrowed until it returns. It returns false when no
@@ -189,7 +202,7 @@ func (q *Query) scan(scan *groupScan, hashes []byte, n int) {
 // that the index returns.
 func (q *Query) probe(scan *groupScan, keys []byte) {
 	stop := scan.full != 0 && scan.chunkPositions == 1 && !q.explain // which reads on after a miss
-	filled, _, clean := q.service.index.Probe(&scan.cursor, keys, scan.stride, q.runs[:], stop)
+	filled, _, clean := q.memory.index.Probe(&scan.cursor, keys, scan.stride, q.runs[:], stop)
 	scan.numRuns += filled
 	if !clean {
 		q.clearBits()
@@ -213,12 +226,12 @@ func (q *Query) apply(scan *groupScan, run index.Run) {
 	q.growBits(scan, scan.position+run.N)
 	for _, g := range scan.groups {
 		if q.explain && run.Coverage != nil && run.Coverage.Counts[g] > 0 {
-			setBits(q.presentOnSome[g], at, run.N)
+			coordinator.SetBits(q.presentOnSome[g], at, at+run.N)
 			partly = partly || complete>>g&1 == 0
 		}
 		switch {
 		case complete>>g&1 == 1:
-			setBits(q.presence.Bits[g], at, run.N)
+			coordinator.SetBits(q.presence.Bits[g], at, at+run.N)
 		case scan.full>>g&1 == 1:
 			missing = true
 		}
@@ -246,8 +259,8 @@ func (q *Query) lowerLimit(scan *groupScan, n int) {
 
 // lookEnd is coordinator.LookEnd in hashes.
 func (q *Query) lookEnd(hash int) int {
-	tokens := int64(q.service.pool.HashBlockSize) // of a hash
-	return int(min(q.service.coord.LookEnd(int64(hash)*tokens)/tokens, math.MaxInt))
+	tokens := int64(q.memory.pool.HashBlockSize) // of a hash
+	return int(min(q.memory.coord.LookEnd(int64(hash)*tokens)/tokens, math.MaxInt))
 }
 
 const (
@@ -283,9 +296,13 @@ func (q *Query) clearBits() {
 // Finish returns the hit, at most 2^32-1 tokens, and counts the lookup. It may be called on another
 // goroutine than Add was. Its tail boundaries are valid until Release. It fails if the rules do.
 func (q *Query) Finish() (api.Hit, error) {
-	hit, err := q.finish()
+	answer, err := q.answer()
+	if err != nil {
+		return api.Hit{}, err
+	}
+	hit, err := q.memory.newHit(answer)
 	if err == nil {
-		q.count()
+		q.stripe = q.memory.counters.count(q.stripe)
 	}
 	return hit, err
 }
@@ -296,20 +313,8 @@ func (q *Query) Ending(hit api.Hit) coordinator.Ending {
 	if !q.active {
 		return coordinator.Ending{Found: q.received, Group: -1}
 	}
-	return q.service.coord.Ending(&q.presence, hit, q.numTokens, &q.endScratch)
+	return q.memory.coord.Ending(&q.presence, hit, q.numTokens, &q.endScratch)
 }
-
-// finish is Finish for a lookup that is not counted yet.
-func (q *Query) finish() (api.Hit, error) {
-	answer, err := q.answer()
-	if err != nil {
-		return api.Hit{}, err
-	}
-	return q.service.newHit(answer)
-}
-
-// count counts a lookup that was answered.
-func (q *Query) count() { q.stripe = q.service.counters.count(q.stripe) }
 
 // answer ends the scans, and applies the rules to the bits.
 func (q *Query) answer() (coordinator.Hit, error) {
@@ -317,47 +322,17 @@ func (q *Query) answer() (coordinator.Hit, error) {
 		return coordinator.Hit{}, nil
 	}
 	q.endScans()
-	return q.service.coord.Answer(&q.presence, q.numTokens, &q.scratch)
+	return q.memory.coord.Answer(&q.presence, q.numTokens, &q.scratch)
 }
 
 // endScans ends the scans after the last hash. The presence is complete then.
 func (q *Query) endScans() {
 	for i := range q.scans {
-		if !q.service.index.End(&q.scans[i].cursor) {
+		if !q.memory.index.End(&q.scans[i].cursor) {
 			q.clearBits()
 		}
 	}
 	q.presence.NumHashes = q.numHashes
-}
-
-// newHit returns the hit of an answer. The wire has 32 bits for a number of tokens. A hit with
-// tail boundaries that does not fit is ErrHitRange, as in the reference; any other is rounded
-// down to the largest aligned hit that fits.
-func (s *Service) newHit(hit coordinator.Hit) (api.Hit, error) {
-	if s.coord.HasTailBoundaries() {
-		if err := checkRange(hit); err != nil {
-			return api.Hit{}, err
-		}
-		return hit, nil
-	}
-	if hit.Tokens > math.MaxUint32 {
-		hit.Tokens = math.MaxUint32 - math.MaxUint32%s.coord.Alignment()
-	}
-	return hit, nil
-}
-
-// checkRange fails with ErrHitRange if a number of the hit has more than 32 bits.
-func checkRange(hit coordinator.Hit) error {
-	fits := func(n int64) bool { return n >= 0 && n <= math.MaxUint32 }
-	for _, b := range hit.TailBoundaries {
-		if !fits(int64(b.Group)) || !fits(b.Tokens) {
-			return fmt.Errorf("%w: %d tokens of group %d", ErrHitRange, b.Tokens, b.Group)
-		}
-	}
-	if !fits(hit.Tokens) {
-		return fmt.Errorf("%w: %d tokens", ErrHitRange, hit.Tokens)
-	}
-	return nil
 }
 
 // Release returns the query and its bitsets to their pools. It may be called at any time
@@ -376,7 +351,7 @@ func (q *Query) Release() {
 	clear(q.runs[:]) // they keep coverage in memory that a reset may have dropped
 	q.active, q.explain = false, false
 	clear(q.presentOnSome)
-	q.service.queries.Put(q)
+	q.memory.queries.Put(q)
 }
 
 // Held returns the bytes of memory that an unfinished lookup holds.
@@ -391,23 +366,4 @@ func (q *Query) Held() int {
 		n += q.scans[i].cursor.Held()
 	}
 	return n
-}
-
-// setBits sets n bits, the first at index at.
-func setBits(words []uint64, at, n int) {
-	if n <= 0 {
-		return
-	}
-	first, last := at/64, (at+n-1)/64
-	head := ^uint64(0) << (at % 64)
-	tail := ^uint64(0) >> (63 - (at+n-1)%64)
-	if first == last {
-		words[first] |= head & tail
-		return
-	}
-	words[first] |= head
-	words[last] |= tail
-	for i := range words[first+1 : last] {
-		words[first+1+i] = ^uint64(0)
-	}
 }

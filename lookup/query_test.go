@@ -62,7 +62,7 @@ func TestIsLarge(t *testing.T) {
 		if tc.stored == 2 {
 			require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(chain, 32)))
 		}
-		q := s.NewQuery()
+		q := s.memory.NewQuery()
 		_, err = q.Begin(uint64(16*tc.hashes), false, 0, 32, tc.hashes)
 		require.NoError(t, err)
 		for rest := chain; len(rest) > 0; rest = rest[min(len(rest), 64<<10):] {
@@ -75,6 +75,6 @@ func TestIsLarge(t *testing.T) {
 		t.Logf("%+v: %v", tc, time.Since(began))
 		require.Equal(t, tc.want, large, "%+v", tc)
 		q.Release()
-		require.False(t, s.NewQuery().IsLarge())
+		require.False(t, s.memory.NewQuery().IsLarge())
 	}
 }

@@ -37,10 +37,10 @@ func (q *Query) setMissingRanks(ends []coordinator.GroupEnd) {
 	for i := range q.scans {
 		scan := &q.scans[i]
 		for _, g := range scan.groups {
-			at := q.service.coord.FirstMissingPosition(&ends[g])
+			at := q.memory.coord.FirstMissingPosition(&ends[g])
 			if coverage := scan.coverageAt(at); coverage != nil {
-				required := q.service.required[g]
-				q.service.coord.SetMissingRank(&ends[g], func(i int) bool { return coverage.Holds(required[i]) })
+				required := q.memory.required[g]
+				q.memory.coord.SetMissingRank(&ends[g], func(i int) bool { return coverage.Holds(required[i]) })
 			}
 		}
 	}

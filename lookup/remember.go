@@ -1,95 +1,74 @@
 package lookup
 
 import (
-	"math/bits"
+	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/backend"
-	"github.com/hitline/hitline/coordinator"
 )
 
-// maxRemember bounds RemoteConfig.Remember while the store has not stated its lease.
-const maxRemember = 10 * time.Second
+// storeMemory is what calls of a store have told of its blocks, and for how long that holds. It owns the
+// epoch: whatever may have removed keys begins one. Safe for concurrent use.
+type storeMemory struct {
+	backend backend.Backend
+	epoch   epoch
+	cfg     *RemoteConfig
+	logger  *slog.Logger
+	present *blockMemory                // that calls have found
+	renewed *blockMemory                // that renewals have asked for, also those that were not found
+	current atomic.Pointer[remembering] // nil before the first lookup
+
+	mu     sync.Mutex // held while current is set
+	logged bool       // that RemoteConfig.Remember is too long; under mu
+}
 
 // remembering is what follows from a lease that the store has stated. Immutable.
 type remembering struct {
-	lease  backend.Lease
-	window int64 // ns for which a found block is answered from memory
+	lease       backend.Lease
+	rememberFor int64 // ns for which a found block is answered from memory
 }
 
-// window returns for how many nanoseconds a found block is answered from memory, 0 for none. It is cheap.
-func (b *SharedBackend) window() int64 {
-	leaser, ok := b.store.(backend.Leaser)
-	if !ok {
+func newStoreMemory(store backend.Backend, cfg *RemoteConfig, logger *slog.Logger) *storeMemory {
+	m := &storeMemory{backend: store, epoch: epoch{backend: store}, cfg: cfg, logger: logger}
+	m.present = newBlockMemory(cfg.maxRememberedBytes()/8*5, cfg.Memory, m.epoch.now)
+	m.renewed = newBlockMemory(cfg.maxRememberedBytes()/8, cfg.Memory, m.epoch.now)
+	return m
+}
+
+// rememberFor returns for how many nanoseconds a found block is answered from memory, 0 for none. It is cheap.
+func (m *storeMemory) rememberFor() int64 {
+	lease := m.backend.Lease()
+	if lease.Duration == 0 {
 		return 0
 	}
-	lease := leaser.Lease()
-	if r := b.remembering.Load(); r != nil && r.lease == lease {
-		return r.window
+	if r := m.current.Load(); r != nil && r.lease == lease {
+		return r.rememberFor
 	}
-	return b.setLease(lease)
+	return m.setLease(lease)
 }
 
-// setLease is window after the lease has changed.
-func (b *SharedBackend) setLease(lease backend.Lease) int64 {
-	b.leaseMu.Lock()
-	defer b.leaseMu.Unlock()
-	before := b.remembering.Load()
+// setLease is rememberFor after the lease has changed.
+func (m *storeMemory) setLease(lease backend.Lease) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.current.Load()
 	if before != nil && before.lease == lease {
-		return before.window
+		return before.rememberFor
 	}
-	window := b.cfg.window(lease.Stated)
-	if lease.Stated > 0 && window < b.cfg.Remember && !b.loggedWindow {
-		b.loggedWindow = true
-		b.breakerLog.logger.Error("found blocks are not remembered for as long as backend.mooncake.remember says: "+
+	rememberFor := m.cfg.rememberFor(lease.Stated)
+	if lease.Stated > 0 && rememberFor < m.cfg.Remember && !m.logged {
+		m.logged = true
+		m.logger.Error("found blocks are not remembered for as long as backend.mooncake.remember says: "+
 			"the store's lease would leave too little time to load them",
-			"backend", b.store.Name(), "configured", b.cfg.Remember, "remembered", window, "lease", lease.Stated)
+			"backend", m.backend.Name(), "configured", m.cfg.Remember, "remembered", rememberFor, "lease", lease.Stated)
 	}
 	keep := time.Duration(0)
-	if window > 0 {
-		keep = max(window, lease.Duration) // renewals ask for nothing that was found within a lease
+	if rememberFor > 0 {
+		keep = max(rememberFor, lease.Duration) // renewals ask for nothing that was found within a lease
 	}
-	b.found.setKeep(int64(keep))
-	b.remembering.Store(&remembering{lease, int64(window)})
-	return int64(window)
-}
-
-// window returns for how long a found block is answered from memory, by the lease that the store has stated, 0
-// before.
-func (c RemoteConfig) window(stated time.Duration) time.Duration {
-	longest := stated / 2
-	switch {
-	case stated == 0 && c.Remember > 0:
-		longest = maxRemember
-	case c.Grouped:
-		longest = stated / 4
-	}
-	if c.Remember == 0 {
-		return longest
-	}
-	return max(0, min(c.Remember, longest))
-}
-
-// Known returns the blocks that were found within the window.
-func (l *keyLease) Known(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) uint64 {
-	l.useTurn(bits.OnesCount64(blocks))
-	known := l.remote.found.found(l.remote.groups[g], hashes, first, stride, blocks, l.window)
-	l.remembered = l.remembered || known != 0
-	return known
-}
-
-// Found remembers blocks that the last call has found and leased. A probe leases none.
-func (l *keyLease) Found(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) {
-	if l.probe {
-		return
-	}
-	l.useTurn(bits.OnesCount64(blocks))
-	l.remote.found.record(l.call, l.remote.groups[g], hashes, first, stride, blocks)
-}
-
-// countRemembered counts a lookup that was answered from memory alone.
-func (l *keyLease) countRemembered() {
-	if l.remembered && l.call == (foundCall{}) {
-		l.remote.rememberedLookups.Add(1)
-	}
+	m.present.setKeep(int64(keep))
+	m.current.Store(&remembering{lease, int64(rememberFor)})
+	return int64(rememberFor)
 }

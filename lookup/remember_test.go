@@ -67,7 +67,7 @@ func (s *evictingStore) blockOf(key string) block {
 }
 
 // Exists takes up to a lease before and after it looks, in which nothing is evicted.
-func (s *evictingStore) Exists(_ context.Context, keys backend.Keys) ([]int, error) {
+func (s *evictingStore) Exists(_ context.Context, keys backend.Keys, _ bool) ([]int, error) {
 	s.calls++
 	if s.replaced { // its connection is lost, and the call made again on another
 		s.replaced = false
@@ -133,7 +133,7 @@ func (s *evictingStore) remove(p float64, may func(block) bool) {
 // again. Blocks are evicted through one of two services that share it, all are reset, also when nobody waits for that any
 // longer, it is replaced by another, fails, and states another lease. What is remembered then makes no difference: each
 // answer is the oracle's. Only when others have removed leased blocks, or have started another process at its
-// address, it may be the oracle's as it was before: until a call meets the process, and no longer than for the window.
+// address, it may be the oracle's as it was before: until a call meets the process, and no longer than it is remembered.
 func TestRememberedAnswersAgainstTheOracle(t *testing.T) {
 	pools := int64(300)
 	if lookuptest.Race || testing.Short() {
@@ -204,7 +204,7 @@ func newRememberCase(t *testing.T, seed uint64) *rememberCase {
 		*s, err = NewService(ServiceConfig{Pool: pool, Shared: shared})
 		require.NoError(t, err)
 	}
-	c.service.remote.found.now = func() int64 { return c.store.now }
+	c.service.remote.shared.memory.present.now = func() int64 { return c.store.now }
 	return c
 }
 
@@ -305,7 +305,7 @@ func (c *rememberCase) giveUpReset() {
 	c.removedAt = 0
 	c.lookup()
 	close(c.store.hold)
-	require.Eventually(c.t, func() bool { return c.service.remote.changes.abandoned.Load() == 0 }, lookuptest.Patience, time.Millisecond)
+	require.Eventually(c.t, func() bool { return c.service.remote.shared.changes.abandoned.Load() == 0 }, lookuptest.Patience, time.Millisecond)
 	c.store.hold = nil
 }
 
@@ -353,9 +353,9 @@ func (c *rememberCase) lookup() {
 	s, first := c.store, start/c.slow.HashBlockSize
 	s.calls, s.failed = 0, false
 	replaced := s.replaced
-	window, began := c.service.remote.window(), s.now
+	rememberFor, began := c.service.remote.shared.memory.rememberFor(), s.now
 	view := coordinator.NewHashes(c.hashes.Bytes()[first*diffHashLen:hashes*diffHashLen], diffHashLen).From(int64(start))
-	known, ok := c.service.LookupKnown(int64(tokens), view)
+	known, ok := c.service.Backend().LookupKnown(int64(tokens), view)
 	require.Zero(c.t, s.calls)
 	hit, err := c.service.Lookup(context.Background(), int64(tokens), view)
 	if ok {
@@ -373,7 +373,7 @@ func (c *rememberCase) lookup() {
 		require.Zero(c.t, hit.Tokens, "seed %d", c.seed)
 		c.removedAt = 0 // all was dropped
 	case classOf(err) == class && (err != nil || hit.Tokens == tokensHit):
-	case c.removedAt != 0 && began < c.removedAt+window:
+	case c.removedAt != 0 && began < c.removedAt+rememberFor:
 		most, mostClass := want(c.before)
 		require.True(c.t, classOf(err) == mostClass || classOf(err) == class, "seed %d: %v", c.seed, err)
 		require.LessOrEqual(c.t, hit.Tokens, max(most, tokensHit), "seed %d: more than ever", c.seed)
@@ -383,10 +383,10 @@ func (c *rememberCase) lookup() {
 		}
 		return
 	default:
-		require.Fail(c.t, "another answer than the store's", "seed %d: %d tokens from %d: %d %v, want %d %s; window %d",
-			c.seed, tokens, start, hit.Tokens, err, tokensHit, class, window)
+		require.Fail(c.t, "another answer than the store's", "seed %d: %d tokens from %d: %d %v, want %d %s; rememberFor %d",
+			c.seed, tokens, start, hit.Tokens, err, tokensHit, class, rememberFor)
 	}
-	if s.now >= c.removedAt+window || replaced && !s.replaced {
+	if s.now >= c.removedAt+rememberFor || replaced && !s.replaced {
 		c.removedAt = 0
 	}
 }
@@ -406,12 +406,12 @@ func TestRememberWindow(t *testing.T) {
 		{30 * s, 100 * s, 30 * s, 25 * s},
 		{7 * s, 10 * s, 5 * s, 2500 * time.Millisecond},
 	} {
-		require.Equal(t, tc.want, RemoteConfig{Remember: tc.remember}.window(tc.stated), "%+v", tc)
-		require.Equal(t, tc.grouped, RemoteConfig{Remember: tc.remember, Grouped: true}.window(tc.stated), "%+v", tc)
+		require.Equal(t, tc.want, RemoteConfig{Remember: tc.remember}.rememberFor(tc.stated), "%+v", tc)
+		require.Equal(t, tc.grouped, RemoteConfig{Remember: tc.remember, Grouped: true}.rememberFor(tc.stated), "%+v", tc)
 	}
 }
 
-// A window that is too long for the lease which the store states is logged, once. A lookup of remembered blocks
+// A time to remember that is too long for the lease which the store states is logged, once. A lookup of remembered blocks
 // is counted, and so are the blocks of one that asks for others.
 func TestRememberedAnswersAreCounted(t *testing.T) {
 	var log bytes.Buffer
@@ -433,7 +433,7 @@ func TestRememberedAnswersAreCounted(t *testing.T) {
 	lookup(100)
 	stat := s.Stat()
 	require.EqualValues(t, []int64{1, 100}, []int64{stat.RememberedLookups, stat.BackendKeys})
-	require.Equal(t, time.Hour/2, s.LeaseLeft(), "after an answer from memory")
+	require.Equal(t, time.Hour/2, s.Backend().Info().LeaseLeft, "after an answer from memory")
 	store.lease.Store(&backend.Lease{Duration: time.Hour, Stated: 2 * time.Hour})
 	store.generation.Add(1)
 	lookup(100)
@@ -479,7 +479,7 @@ func TestLateCallsAndRememberedAnswers(t *testing.T) {
 	late()
 	require.EqualValues(t, 64, hit())
 	require.EqualValues(t, 1, s.Stat().RememberedLookups)
-	s.remote.lastSuccess.Add(-2 * int64(time.Hour)) // nobody is answered
+	s.remote.shared.health.lastSuccess.Add(-2 * int64(time.Hour)) // nobody is answered
 	late()
 	require.EqualValues(t, 64, hit())
 	require.EqualValues(t, 2, s.Stat().RememberedLookups)

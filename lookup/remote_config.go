@@ -30,7 +30,7 @@ type RemoteConfig struct {
 	// keys.
 	MaxKeyBytes int64
 	// Remember is for how long a block that a call has found is answered without a call, from the moment
-	// before the call was written, if the Backend is a backend.Leaser. Default: half of the lease that the
+	// before the call was written, if the Backend has a lease. Default: half of the lease that the
 	// store states, and nothing before it has stated one. Below 0: not at all. It is never more than half of
 	// the lease, or 10 s before one is stated.
 	Remember time.Duration
@@ -41,8 +41,8 @@ type RemoteConfig struct {
 	// MaxBytes is then at most 3/16 of its bound, and MaxKeyBytes 10/16. If it refuses more, a
 	// request does not wait: it is refused, and BackendRejected counts it.
 	Memory *MemoryAccount
-	// NumBlocks is how many blocks of a pool's HashBlockSize tokens the backend has room for, in all groups and on all ranks. Default:
-	// what a backend.Sizer says, else it is not known.
+	// NumBlocks is how many blocks of a pool's HashBlockSize tokens the backend has room for, in
+	// all groups and on all ranks. Default: what the Backend says, else it is not known.
 	NumBlocks int64
 	// Renew is for which engines what lies before the start of a lookup is renewed. Default RenewAuto.
 	Renew Renewal
@@ -52,6 +52,19 @@ type RemoteConfig struct {
 	BreakerFailures int
 	BreakerPause    time.Duration
 }
+
+// Renewal is for which engines a server renews what lies before the start of their lookups. An engine
+// reads it in the reply to pool, and asks accordingly.
+type Renewal uint8
+
+const (
+	// RenewAuto is for engines that only load. One that saves asks for its whole prompts itself.
+	RenewAuto Renewal = iota
+	// RenewAlways is for all engines.
+	RenewAlways
+	// RenewNever is for none.
+	RenewNever
+)
 
 // DefaultWriteTimeout is the default of RemoteConfig.WriteTimeout.
 const DefaultWriteTimeout = 10 * time.Second
@@ -63,21 +76,25 @@ const (
 	DefaultMaxKeyBytes = 1 << 30
 )
 
-// The sixteenths of RemoteConfig.Memory that the hashes and the keys of all requests take at most, and what is
-// remembered of found blocks. What connections hold may take two more. So none of the four can fill the account.
-const hashShare, keyShare, foundShare = 3, 10, 1
+// The sixteenths of RemoteConfig.Memory that the hashes and the keys of all requests take at most,
+// and what is remembered of found blocks. What connections hold may take two more. So none of the
+// four can fill the account.
+const hashShare, keyShare, rememberedShare = 3, 10, 1
 
-// maxRenewalBytes returns how much memory requests to renew may take while they wait: the quarter of maxFoundBytes that
-// found blocks leave.
-func (c RemoteConfig) maxRenewalBytes() int64 { return c.maxFoundBytes() / 4 }
+// maxRenewalBytes returns how much memory requests to renew may take while they wait: the quarter
+// of maxRememberedBytes that found blocks leave.
+func (c RemoteConfig) maxRenewalBytes() int64 { return c.maxRememberedBytes() / 4 }
 
-// maxFoundBytes returns how much memory found blocks and requests to renew may take.
-func (c RemoteConfig) maxFoundBytes() int64 {
+// maxRememberedBytes returns how much memory found blocks and requests to renew may take.
+func (c RemoteConfig) maxRememberedBytes() int64 {
 	if _, maxMemory, _ := c.Memory.Usage(); maxMemory > 0 {
-		return min(maxFoundBytes, maxMemory*foundShare/16)
+		return min(maxRememberedBytes, maxMemory*rememberedShare/16)
 	}
-	return maxFoundBytes
+	return maxRememberedBytes
 }
+
+// maxRemember bounds RemoteConfig.Remember while the store has not stated its lease.
+const maxRemember = 10 * time.Second
 
 // withDefaults replaces zero fields by their defaults.
 func (c RemoteConfig) withDefaults() RemoteConfig {
@@ -107,4 +124,20 @@ func (c RemoteConfig) withDefaults() RemoteConfig {
 		c.MaxBytes, c.MaxKeyBytes = min(c.MaxBytes, maxMemory*hashShare/16), min(c.MaxKeyBytes, maxMemory*keyShare/16)
 	}
 	return c
+}
+
+// rememberFor returns for how long a found block is answered from memory, by the lease that the
+// store has stated, 0 before.
+func (c RemoteConfig) rememberFor(stated time.Duration) time.Duration {
+	longest := stated / 2
+	switch {
+	case stated == 0 && c.Remember > 0:
+		longest = maxRemember
+	case c.Grouped:
+		longest = stated / 4
+	}
+	if c.Remember == 0 {
+		return longest
+	}
+	return max(0, min(c.Remember, longest))
 }

@@ -80,13 +80,13 @@ func TestRemoteQueuedPastDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		time.Sleep(time.Second)
-		answer, err := s.remote.lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32))
+		answer, err := s.remote.lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32), false)
 		require.NoError(t, err)
 		require.Zero(t, answer.Hit)
 		require.True(t, answer.Ending.Failed)
 		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
 		require.Equal(t, "closed", s.Stat().BackendState)
-		require.Zero(t, s.remote.breaker.Counts().Requests, "the backend is not to blame")
+		require.Zero(t, s.remote.shared.health.breaker.Counts().Requests, "the backend is not to blame")
 	})
 }
 
@@ -99,8 +99,8 @@ func TestRemoteExplainTakesItsTurn(t *testing.T) {
 		store := &lookuptest.KeyStore{}
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
 		require.NoError(t, err)
-		for range cap(s.remote.cpu) {
-			s.remote.cpu <- struct{}{}
+		for range cap(s.remote.shared.cpu.large) {
+			s.remote.shared.cpu.large <- struct{}{}
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -110,10 +110,10 @@ func TestRemoteExplainTakesItsTurn(t *testing.T) {
 		require.Zero(t, store.Calls.Load())
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<10))
 		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
-		<-s.remote.cpu
+		<-s.remote.shared.cpu.large
 		_, err = s.Explain(t.Context(), 8192*16, hashes)
 		require.NoError(t, err)
-		require.Len(t, s.remote.cpu, cap(s.remote.cpu)-1, "and gives it back")
+		require.Len(t, s.remote.shared.cpu.large, cap(s.remote.shared.cpu.large)-1, "and gives it back")
 	})
 }
 
@@ -139,7 +139,7 @@ func TestRemoteHangsUnderLoad(t *testing.T) {
 		hangs = true
 		for begun := time.Now(); time.Since(begun) < 2*time.Second && s.Stat().BackendState == "closed"; {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-			_, err := s.remote.lookup(ctx, 16, hashes)
+			_, err := s.remote.lookup(ctx, 16, hashes, false)
 			cancel()
 			require.NoError(t, err)
 		}
@@ -166,7 +166,7 @@ func TestRemoteLittleTimeLeft(t *testing.T) {
 		hashes := coordinator.NewHashes(keys, 32)
 		for range 20 {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-			answer, err := s.remote.lookup(ctx, 16, hashes)
+			answer, err := s.remote.lookup(ctx, 16, hashes, false)
 			cancel()
 			require.NoError(t, err)
 			require.Zero(t, answer.Hit)
@@ -438,7 +438,7 @@ func TestRemoteDeadlineOfASocket(t *testing.T) {
 	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: &lookuptest.KeyStore{}, Remote: RemoteConfig{BreakerFailures: 1}})
 	require.NoError(t, err)
 	ctx := passedContext{context.Background()}
-	call, err := s.remote.beginCall(&breakerCall{remote: s.remote, ctx: ctx}, time.Second)
+	call, err := s.remote.shared.begin(ctx, callExists, &s.remote.requests)
 	require.NoError(t, err)
 	require.ErrorIs(t, call.end(context.DeadlineExceeded), context.DeadlineExceeded)
 	require.Equal(t, "closed", s.Stat().BackendState, "the backend is not to blame")
@@ -510,11 +510,11 @@ func TestRemoteManyKeys(t *testing.T) {
 			require.Equal(t, want, hit.Tokens)
 		}
 		whole := func() {
-			require.True(t, s.remote.keyMemory.small.TryAcquire(160_000), "it is given back")
-			s.remote.keyMemory.small.Release(160_000)
-			require.True(t, s.remote.keyMemory.large.TryAcquire(480_000), "it is given back")
-			s.remote.keyMemory.large.Release(480_000)
-			require.Empty(t, s.remote.cpu)
+			require.True(t, s.remote.shared.keyMemory.small.TryAcquire(160_000), "it is given back")
+			s.remote.shared.keyMemory.small.Release(160_000)
+			require.True(t, s.remote.shared.keyMemory.large.TryAcquire(480_000), "it is given back")
+			s.remote.shared.keyMemory.large.Release(480_000)
+			require.Empty(t, s.remote.shared.cpu.large)
 		}
 
 		_, err = s.Explain(t.Context(), 32000, all)
@@ -533,7 +533,7 @@ func TestRemoteManyKeys(t *testing.T) {
 		}
 		synctest.Wait()
 		require.EqualValues(t, 2, store.Calls.Load())
-		require.Empty(t, s.remote.cpu, "who waits for room does not keep others from a processor")
+		require.Empty(t, s.remote.shared.cpu.large, "who waits for room does not keep others from a processor")
 		close(open)
 		asks.Wait()
 		lookup(half, 16000)

@@ -8,32 +8,9 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/ctxerr"
 )
-
-// Renewal is for which engines a server renews what lies before the start of their lookups. An engine
-// reads it in the reply to pool, and asks accordingly.
-type Renewal uint8
-
-const (
-	// RenewAuto is for engines that only load. One that saves asks for its whole prompts itself.
-	RenewAuto Renewal = iota
-	// RenewAlways is for all engines.
-	RenewAlways
-	// RenewNever is for none.
-	RenewNever
-)
-
-// Renewal returns what RemoteConfig.Renew says, RenewNever for a backend that is no backend.Leaser, and over
-// the memory index.
-func (s *Service) Renewal() Renewal {
-	if s.Lease() == 0 {
-		return RenewNever
-	}
-	return s.remote.cfg.Renew
-}
 
 // ErrRenew refuses to renew where there is nothing to renew.
 var ErrRenew = fmt.Errorf("%w: this pool has nothing to renew, as its store has no leases or backend.mooncake.renew is never", ErrUnsupported)
@@ -42,9 +19,9 @@ var ErrRenew = fmt.Errorf("%w: this pool has nothing to renew, as its store has 
 // store, which a lookup may have to wait for.
 const renewKeys = 256
 
-// CheckRenew returns ErrRenew if Renew does.
-func (s *Service) CheckRenew() error {
-	if s.Renewal() == RenewNever {
+// CheckRenew returns ErrRenew if Service.Renew does.
+func (p *PoolBackend) CheckRenew() error {
+	if p.Info().Renewal == RenewNever {
 		return ErrRenew
 	}
 	return nil
@@ -54,18 +31,18 @@ func (s *Service) CheckRenew() error {
 // that the store does not evict them: those before the start of a lookup. hashes are those of these tokens,
 // and borrowed until it returns. What the backend was asked for within Lease is not asked again.
 //
-// It asks in calls of some 256 keys, which it spreads over a part of the lease, and takes at most half of Lease. If a
-// call fails, or is late several times, or the time is up, the rest is left out and an error returned. If an epoch
-// of the store begins, the rest is pointless, and left out. It fails with ErrRenew, and for hashes as Store
-// does. A server has a Renewer.
+// It asks in calls of some 256 keys, which it spreads over a part of the lease, and takes at most
+// half of Lease. If a call fails, or is late several times, or the time is up, the rest is left out
+// and an error returned. If an epoch of the store begins, the rest is pointless, and left out. It
+// fails with ErrRenew, and for hashes as Store does. A server has a Renewer.
 func (s *Service) Renew(ctx context.Context, hashes coordinator.Hashes) error {
-	if err := s.CheckRenew(); err != nil {
+	if err := s.remote.CheckRenew(); err != nil {
 		return err
 	}
 	if err := checkKeys(hashes); err != nil {
 		return err
 	}
-	n := s.newRenewal(hashes)
+	n := newRenewal(s, hashes)
 	defer n.end()
 	for p := (pacer{}); n.calls > 0; {
 		due := time.NewTimer(time.Until(p.due(n, n.calls)))
@@ -84,10 +61,11 @@ func (s *Service) Renew(ctx context.Context, hashes coordinator.Hashes) error {
 
 // renewal is a request to renew, which is done one call after the other.
 type renewal struct {
-	service *Service
-	hashes  coordinator.Hashes
-	epoch   uint64 // of the store, when it was made
-	made    time.Time
+	rules  // of the service, which may store by another retention interval than the pool
+	pool   *PoolBackend
+	hashes coordinator.Hashes
+	epoch  uint64 // of the store, when it was made
+	made   time.Time
 	// target is when the last call should begin, deadline when it is given up.
 	target, deadline time.Time
 	calls            int // that are left, at most
@@ -109,10 +87,11 @@ type renewalCall struct {
 }
 
 // newRenewal returns a renewal. The caller must call end.
-func (s *Service) newRenewal(hashes coordinator.Hashes) *renewal {
-	now, lease := time.Now(), s.Lease()
+func newRenewal(s *Service, hashes coordinator.Hashes) *renewal {
+	now, lease := time.Now(), s.remote.Info().Lease
 	n := &renewal{
-		service: s, hashes: hashes, epoch: s.remote.epoch(), made: now, target: now.Add(lease * 3 / 8), deadline: now.Add(lease / 2),
+		rules: s.rules, pool: s.remote, hashes: hashes, epoch: s.remote.shared.memory.epoch.now(),
+		made: now, target: now.Add(lease * 3 / 8), deadline: now.Add(lease / 2),
 	}
 	for g := range s.coord.NumGroups() {
 		n.calls += s.maxRenewalCalls(g, hashes.Len()/s.coord.Stride(g))
@@ -121,16 +100,16 @@ func (s *Service) newRenewal(hashes coordinator.Hashes) *renewal {
 }
 
 // maxRenewalCalls returns how many calls so many positions of a group take at most.
-func (s *Service) maxRenewalCalls(g, positions int) int {
-	if s.coord.StoresStates(g) {
+func (r *rules) maxRenewalCalls(g, positions int) int {
+	if r.coord.StoresStates(g) {
 		positions = min(positions, 1)
 	}
-	perCall := s.renewedPerCall(g)
+	perCall := r.renewedPerCall(g)
 	return (positions + perCall - 1) / perCall
 }
 
 // renewedPerCall returns how many blocks of a group a call asks for.
-func (s *Service) renewedPerCall(g int) int { return max(1, renewKeys/len(s.coord.Ranks(g))) }
+func (r *rules) renewedPerCall(g int) int { return max(1, renewKeys/len(r.coord.Ranks(g))) }
 
 // end ends a renewal.
 func (n *renewal) end() {
@@ -144,9 +123,9 @@ var errRenewLate = ctxerr.Explain(context.DeadlineExceeded, errors.New("half a l
 
 // ask makes the next call, if there is one, or the last one again, and updates calls.
 func (n *renewal) ask(ctx context.Context) error {
-	r := n.service.remote
+	store := n.pool.shared.memory
 	switch {
-	case n.epoch != r.epoch():
+	case n.epoch != store.epoch.now():
 		n.calls = 0
 		return nil
 	case time.Now().After(n.deadline):
@@ -164,9 +143,9 @@ func (n *renewal) ask(ctx context.Context) error {
 			return nil
 		}
 	}
-	if err := r.askRenewal(ctx, &n.call); err != nil {
+	if err := n.pool.askRenewal(ctx, &n.call); err != nil {
 		n.calls = n.call.left + 1
-		if n.tries++; n.tries == maxRenewalTries || n.epoch != r.epoch() {
+		if n.tries++; n.tries == maxRenewalTries || n.epoch != store.epoch.now() {
 			return err
 		}
 		return nil
@@ -177,24 +156,23 @@ func (n *renewal) ask(ctx context.Context) error {
 
 // begin makes next.
 func (n *renewal) begin() error {
-	s := n.service
-	tokens := int64(n.hashes.Len()) * int64(s.pool.HashBlockSize)
-	groups, err := s.coord.StoredChunks(nil, tokens, 0, coordinator.NoPrompt)
+	tokens := int64(n.hashes.Len()) * int64(n.rules.pool.HashBlockSize)
+	groups, err := n.coord.StoredChunks(nil, tokens, 0, coordinator.NoPrompt)
 	if err != nil {
 		return err
 	}
-	lease := int64(s.Lease())
-	s.remote.renewed.setKeep(lease)
+	lease := int64(n.pool.Info().Lease)
+	n.pool.shared.memory.renewed.setKeep(lease)
 	left := n.calls
 	n.next, n.stop = iter.Pull(func(yield func(renewalCall) bool) {
 		for g := range groups {
 			w := renewalWalk{
-				service: s, hashes: n.hashes, lease: lease, yield: yield,
-				renewalCall: renewalCall{group: g, prefixes: s.keyPrefixes(g)},
-				stride:      s.coord.Stride(g), perCall: s.renewedPerCall(g) * n.hashes.HashLen(),
+				renewal: n, lease: lease, yield: yield,
+				renewalCall: renewalCall{group: g, prefixes: n.keyPrefixes(g)},
+				stride:      n.coord.Stride(g), perCall: n.renewedPerCall(g) * n.hashes.HashLen(),
 			}
 			w.positions = n.hashes.Len() / w.stride
-			left -= s.maxRenewalCalls(g, w.positions)
+			left -= n.maxRenewalCalls(g, w.positions)
 			w.after = left
 			if !w.walk(&groups[g]) {
 				return
@@ -206,8 +184,7 @@ func (n *renewal) begin() error {
 
 // renewalWalk finds the blocks of one group of a prompt that are due, and yields them in calls.
 type renewalWalk struct {
-	service *Service
-	hashes  coordinator.Hashes
+	renewal *renewal
 	lease   int64 // ns
 	yield   func(renewalCall) bool
 	renewalCall
@@ -218,10 +195,10 @@ type renewalWalk struct {
 	due       []byte
 }
 
-// walk yields the chunks that an engine would have saved, or of states the one at the end: which others an engine has
-// saved is not known. It returns false if it must stop.
+// walk yields the chunks that an engine would have saved, or of states the one at the end: which
+// others an engine has saved is not known. It returns false if it must stop.
 func (w *renewalWalk) walk(chunks *coordinator.StoredChunks) bool {
-	if w.service.coord.StoresStates(w.group) {
+	if w.renewal.coord.StoresStates(w.group) {
 		return (w.positions == 0 || w.word(w.positions-1, 1)) && w.flush(w.positions)
 	}
 	for chunk := int64(0); ; {
@@ -241,13 +218,13 @@ func (w *renewalWalk) walk(chunks *coordinator.StoredChunks) bool {
 // word adds those of up to 64 chunks that the backend was not asked for within a lease, and yields full calls.
 func (w *renewalWalk) word(chunk int, due uint64) bool {
 	first := chunk*w.stride + w.stride - 1
-	r := w.service.remote
-	for _, asked := range []*foundBlocks{r.renewed, r.found} {
-		due &^= asked.found(r.groups[w.group], w.hashes, first, w.stride, due, w.lease)
+	p, hashes := w.renewal.pool, w.renewal.hashes
+	for _, asked := range []*blockMemory{p.shared.memory.renewed, p.shared.memory.present} {
+		due &^= asked.lookup(p.groups[w.group], hashes, first, w.stride, due, w.lease)
 	}
 	for ; due != 0; due &= due - 1 {
 		i := bits.TrailingZeros64(due)
-		w.due = append(w.due, w.hashes.At(first+i*w.stride)...)
+		w.due = append(w.due, hashes.At(first+i*w.stride)...)
 		if len(w.due) >= w.perCall && !w.flush(chunk+i+1) {
 			return false
 		}
@@ -257,68 +234,32 @@ func (w *renewalWalk) word(chunk int, due uint64) bool {
 
 // flush yields the blocks that are due, which are before position next, if there are any.
 func (w *renewalWalk) flush(next int) bool {
-	w.blocks, w.left = coordinator.NewHashes(w.due, w.hashes.HashLen()), w.after+w.service.maxRenewalCalls(w.group, w.positions-next)
+	w.blocks = coordinator.NewHashes(w.due, w.renewal.hashes.HashLen())
+	w.left = w.after + w.renewal.maxRenewalCalls(w.group, w.positions-next)
 	w.due = w.due[:0]
 	return w.blocks.Len() == 0 || w.yield(w.renewalCall)
 }
 
 // askRenewal makes a call of the backend, and remembers what it was asked for and has found.
-func (r *remote) askRenewal(ctx context.Context, call *renewalCall) error {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
-	defer cancel()
-	blocks, group := call.blocks, r.groups[call.group]
-	var keys []string
-	bytes := int64(0)
-	for _, prefix := range call.prefixes {
-		keys = append(keys, coordinator.JoinKeys(prefix, blocks.Len(), blocks.HashLen(), blocks.All())...)
-		bytes += int64(blocks.Len()) * keyBytesOf(prefix, blocks.HashLen())
-	}
-	memory, err := r.keyMemory.acquire(ctx, bytes)
+func (p *PoolBackend) askRenewal(ctx context.Context, call *renewalCall) error {
+	blocks, group, store := call.blocks, p.groups[call.group], p.shared.memory
+	var asked, found callBegin
+	onRanks, err := p.askAside(ctx, []groupBlocks{{call.prefixes, blocks}}, false, func() {
+		asked, found = store.renewed.begin(), store.present.begin()
+	})
 	if err != nil {
 		return err
 	}
-	defer memory.release()
-	asked, found := r.renewed.begin(), r.found.begin()
-	answers, err := r.askAside(ctx, keys, memory, false)
-	if err != nil {
-		return err
-	}
-	r.renewedKeys.Add(int64(len(keys)))
+	p.renewedKeys.Add(int64(blocks.Len() * len(call.prefixes)))
 	for first := 0; first < blocks.Len(); first += 64 {
-		all := ^uint64(0) >> max(0, first+64-blocks.Len())
-		r.renewed.record(asked, group, blocks, first, 1, all)
-		r.found.record(found, group, blocks, first, 1, all&onAllRanks(answers, blocks.Len(), first))
+		n, present := min(64, blocks.Len()-first), uint64(0)
+		for i, ranks := range onRanks[first : first+n] {
+			if ranks == len(call.prefixes) {
+				present |= 1 << i
+			}
+		}
+		store.renewed.add(asked, group, blocks, first, 1, ^uint64(0)>>(64-n))
+		store.present.add(found, group, blocks, first, 1, present)
 	}
 	return nil
-}
-
-// onAllRanks returns which of n blocks, from first on, are present by the answers of every rank, which follow
-// each other.
-func onAllRanks(answers []int, n, first int) (present uint64) {
-	for i := range min(n-first, 64) {
-		isAbsent := false
-		for at := first + i; at < len(answers); at += n {
-			isAbsent = isAbsent || answers[at] != 1
-		}
-		if !isAbsent {
-			present |= 1 << i
-		}
-	}
-	return present
-}
-
-// keyBytesOf returns what a key takes with its answer, as in coordinator.KeyStore.Reserve.
-func keyBytesOf(prefix string, hashLen int) int64 { return int64(2*(len(prefix)+2*hashLen) + 24) }
-
-// askAside makes one call of the backend, or with probe of the prober, for keys, which counts as no lookup's.
-func (r *remote) askAside(ctx context.Context, keys []string, memory *keyBytes, probe bool) ([]int, error) {
-	call, err := r.beginRead(ctx)
-	if err != nil {
-		return nil, err
-	}
-	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.question(probe)(ctx, backend.KeyList(keys)) })
-	if err == nil && len(answers) != len(keys) {
-		err = fmt.Errorf("%w: %d answers to %d keys", backend.ErrReply, len(answers), len(keys))
-	}
-	return answers, call.end(err)
 }

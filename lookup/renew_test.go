@@ -27,14 +27,14 @@ type leasingStore struct {
 
 func (s *leasingStore) Lease() backend.Lease { return backend.Lease{Duration: s.lease} }
 
-func (s *leasingStore) Exists(ctx context.Context, keys backend.Keys) ([]int, error) {
+func (s *leasingStore) Exists(ctx context.Context, keys backend.Keys, peek bool) ([]int, error) {
 	s.mu.Lock()
 	s.calls = append(s.calls, keys.Strings())
 	s.mu.Unlock()
 	if s.err != nil {
 		return nil, s.err
 	}
-	return s.KeyStore.Exists(ctx, keys)
+	return s.KeyStore.Exists(ctx, keys, peek)
 }
 
 // asked returns the keys of all calls since the last time.
@@ -63,7 +63,7 @@ func testRenew(t *testing.T) {
 	require.NoError(t, err)
 	hashes := coordinator.NewHashes(lookuptest.Chain("a", 6, 32), 32)
 	now := int64(1)
-	s.remote.renewed.now = func() int64 { return now }
+	s.remote.shared.memory.renewed.now = func() int64 { return now }
 	keysOf := func(from, to int) (keys []string) {
 		for group, step := range []int{1, 2} {
 			for rank := range 2 {
@@ -88,23 +88,23 @@ func testRenew(t *testing.T) {
 	require.NoError(t, s.Renew(t.Context(), first))
 	require.ElementsMatch(t, keysOf(0, 4), store.asked(), "a call that failed renews nothing")
 
-	s.remote.found.setKeep(int64(store.lease))
+	s.remote.shared.memory.present.setKeep(int64(store.lease))
 	store.Keys = map[string]bool{}
 	for rank := range 2 {
 		store.Keys[s.coord.KeyPrefix(0, s.coord.Ranks(0)[rank])+fmt.Sprintf("%x", hashes.At(4))] = true
 	}
 	store.Keys[s.coord.KeyPrefix(0, s.coord.Ranks(0)[1])+fmt.Sprintf("%x", hashes.At(5))] = true
 	now += int64(store.lease)
-	s.remote.found.now = func() int64 { return now }
+	s.remote.shared.memory.present.now = func() int64 { return now }
 	require.NoError(t, s.Renew(t.Context(), hashes))
 	require.Len(t, store.asked(), 18)
 	now++
-	require.Equal(t, uint64(1<<4), s.remote.found.found(s.remote.groups[0], hashes, 0, 1, 0b111111, int64(store.lease)), "those on all ranks count as found")
+	require.Equal(t, uint64(1<<4), s.remote.shared.memory.present.lookup(s.remote.groups[0], hashes, 0, 1, 0b111111, int64(store.lease)), "those on all ranks count as found")
 
-	found := s.remote.found.begin()
+	found := s.remote.shared.memory.present.begin()
 	other := coordinator.NewHashes(lookuptest.Chain("b", 2, 32), 32)
 	for g := range 2 {
-		s.remote.found.record(found, s.remote.groups[g], other, 0, 1, 0b11)
+		s.remote.shared.memory.present.add(found, s.remote.groups[g], other, 0, 1, 0b11)
 	}
 	require.NoError(t, s.Renew(t.Context(), other))
 	require.Empty(t, store.asked(), "a lookup has found them")
@@ -113,7 +113,7 @@ func testRenew(t *testing.T) {
 	require.EqualValues(t, 12+6+12+18, stat.RenewedKeys)
 	require.Zero(t, stat.BackendKeys+stat.Lookups, "no lookup's")
 
-	s.remote.beginEpoch()
+	s.remote.shared.memory.epoch.begin()
 	require.NoError(t, s.Renew(t.Context(), other))
 	require.Len(t, store.asked(), 6, "of an older epoch")
 }
@@ -174,11 +174,11 @@ func TestNothingToRenew(t *testing.T) {
 		cfg.Pool = renewedPool
 		s, err := NewService(cfg)
 		require.NoError(t, err)
-		require.Equal(t, RenewNever, s.Renewal(), name)
+		require.Equal(t, RenewNever, s.Backend().Info().Renewal, name)
 		require.ErrorIs(t, s.Renew(t.Context(), hashes), ErrUnsupported, name)
 	}
 	s, err := NewService(ServiceConfig{Pool: renewedPool, Backend: &leasingStore{lease: time.Hour}})
 	require.NoError(t, err)
-	require.Equal(t, RenewAuto, s.Renewal())
+	require.Equal(t, RenewAuto, s.Backend().Info().Renewal)
 	require.ErrorIs(t, s.Renew(t.Context(), coordinator.Hashes{}), ErrHashLen)
 }

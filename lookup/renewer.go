@@ -14,10 +14,10 @@ import (
 	"github.com/hitline/hitline/internal/requesterror"
 )
 
-// Renewer makes the renewals that connections ask for, of all services over one backend: in one goroutine, one call of the
-// backend at a time, for each connection in turn. It spreads calls, so that a request is done before half of a lease
-// is over and lookups are delayed as little as can be. What it cannot do is counted as dropped: api.Stat.RenewalsDropped.
-// Safe for concurrent use.
+// Renewer makes the renewals that connections ask for, of all services over one backend: in one
+// goroutine, one call of the backend at a time, for each connection in turn. It spreads calls, so
+// that a request is done before half of a lease is over and lookups are delayed as little as can
+// be. What it cannot do is counted as dropped: api.Stat.RenewalsDropped. Safe for concurrent use.
 type Renewer struct {
 	backend  *SharedBackend
 	account  *MemoryAccount
@@ -51,7 +51,8 @@ type queuedRenewal struct {
 // queuedBytes is about what a queued request takes beside its hashes.
 const queuedBytes = 1 << 10
 
-// StartRenewer returns a Renewer whose requests are counted in account, nil for none. The caller must call Stop.
+// StartRenewer returns a Renewer whose requests are counted in account, nil for none. The caller
+// must call Stop.
 func StartRenewer(backend *SharedBackend, account *MemoryAccount) *Renewer {
 	ctx, cancel := context.WithCancel(context.Background())
 	maxBytes := backend.cfg.maxRenewalBytes()
@@ -75,9 +76,10 @@ func (r *Renewer) Stop() {
 // errRenewalsFull drops a request.
 var errRenewalsFull = errors.New("too many wait, or all requests hold as much memory as limits.max_memory allows")
 
-// Add queues a request of a connection to renew the blocks of hashes of hashLen bytes, which it takes over, or drops
-// it. conn tells connections apart. The service must be one of the backend, and CheckRenew return nil. Add does not
-// wait: event loops call it. A connection may have as many bytes in the queue as it leaves free.
+// Add queues a request of a connection to renew the blocks of hashes of hashLen bytes, which it
+// takes over, or drops it. conn tells connections apart. The service must be one of the backend,
+// and CheckRenew return nil. Add does not wait: event loops call it. A connection may have as many
+// bytes in the queue as it leaves free.
 func (r *Renewer) Add(conn any, service *Service, hashes *bufpool.Buffer, hashLen int) {
 	if cap(hashes.B) > 2*len(hashes.B) { // a pooled array may be far larger, and would be held for seconds
 		large := hashes
@@ -89,10 +91,10 @@ func (r *Renewer) Add(conn any, service *Service, hashes *bufpool.Buffer, hashLe
 		hashes.Release()
 		return
 	}
-	q := &queuedRenewal{renewal: *service.newRenewal(view), owned: hashes, bytes: int64(cap(hashes.B)) + queuedBytes}
+	q := &queuedRenewal{renewal: *newRenewal(service, view), owned: hashes, bytes: int64(cap(hashes.B)) + queuedBytes}
 	if !r.queue(conn, q) {
 		hashes.Release()
-		r.drop(service, errRenewalsFull)
+		r.drop(service.remote, errRenewalsFull)
 		return
 	}
 	r.signal()
@@ -133,7 +135,8 @@ func (r *Renewer) queue(conn any, q *queuedRenewal) bool {
 
 func (q *queuedRenewal) isSmall() bool { return q.bytes <= admission.SmallBytes }
 
-// remove removes the first request of a connection, and the connection with its last one. run calls it, and Stop.
+// remove removes the first request of a connection, and the connection with its last one. run calls
+// it, and Stop.
 func (r *Renewer) remove(t *renewalTurn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,8 +156,8 @@ func (r *Renewer) remove(t *renewalTurn) {
 }
 
 // drop counts a request that was not done, or not to its end. run logs the first one.
-func (r *Renewer) drop(service *Service, why error) {
-	service.remote.renewalsDropped.Add(1)
+func (r *Renewer) drop(pool *PoolBackend, why error) {
+	pool.renewalsDropped.Add(1)
 	if r.dropped.CompareAndSwap(nil, &why) {
 		r.signal()
 	}
@@ -168,7 +171,7 @@ func (r *Renewer) run(ctx context.Context) {
 	for logged := false; ctx.Err() == nil; {
 		if why := r.dropped.Load(); why != nil && !logged {
 			logged = true
-			r.backend.breakerLog.logger.Warn("renewals are dropped: the store may evict blocks that engines are about to load",
+			r.backend.health.log.logger.Warn("renewals are dropped: the store may evict blocks that engines are about to load",
 				"backend", r.backend.Name(), "error", *why, "metric", "hitline_renewals_dropped_total")
 		}
 		t, due := r.next(&p)
@@ -208,8 +211,9 @@ func (r *Renewer) next(p *pacer) (*renewalTurn, time.Time) {
 	return r.turns[0], p.notBefore(due)
 }
 
-// serve makes the next call of the first request of a connection, and moves the connection to the end of the turns. A
-// request that fails is dropped, and so is what a panic has ended: it is that request's alone.
+// serve makes the next call of the first request of a connection, and moves the connection to the
+// end of the turns. A request that fails is dropped, and so is what a panic has ended: it is that
+// request's alone.
 func (r *Renewer) serve(ctx context.Context, p *pacer, t *renewalTurn) {
 	r.mu.Lock()
 	q := t.requests[0]
@@ -224,10 +228,10 @@ func (r *Renewer) serve(ctx context.Context, p *pacer, t *renewalTurn) {
 		return
 	}
 	if err != nil && ctx.Err() == nil {
-		r.drop(q.service, err)
+		r.drop(q.pool, err)
 	}
 	if errors.Is(err, requesterror.ErrFault) {
-		r.backend.breakerLog.logger.Error("a fault of hitline in a renewal", "error", err)
+		r.backend.health.log.logger.Error("a fault of hitline in a renewal", "error", err)
 	}
 	r.remove(t)
 }
@@ -235,8 +239,9 @@ func (r *Renewer) serve(ctx context.Context, p *pacer, t *renewalTurn) {
 // pacer spreads calls over time.
 type pacer struct{ began, ended time.Time } // of the last call
 
-// due returns when the next of so many calls is to begin, so that the last of them begins at the target of first, which is
-// the oldest of all requests. The first call of a request that finds nothing to do is due at once.
+// due returns when the next of so many calls is to begin, so that the last of them begins at the
+// target of first, which is the oldest of all requests. The first call of a request that finds
+// nothing to do is due at once.
 func (p *pacer) due(first *renewal, calls int) time.Time {
 	if p.began.Before(first.made) {
 		return first.made

@@ -37,7 +37,7 @@ func newRenewerTest(t *testing.T, account *MemoryAccount) *renewerTest {
 		Pool: blocks16.Pool, Backend: r.store, Remote: RemoteConfig{Memory: account}, Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
 	})
 	require.NoError(t, err)
-	r.renewer = StartRenewer(r.service.Backend(), account)
+	r.renewer = StartRenewer(r.service.Backend().Shared(), account)
 	t.Cleanup(r.renewer.Stop)
 	return r
 }
@@ -59,7 +59,7 @@ func (r *renewerTest) isDone() {
 	require.Zero(r, r.renewer.calls)
 	require.Zero(r, r.renewer.bytes.Held())
 	used, _, refused := r.account.Usage()
-	require.Equal(r, r.service.remote.renewed.young.bytes()+r.service.remote.renewed.old.bytes(), used)
+	require.Equal(r, r.service.remote.shared.memory.renewed.young.bytes()+r.service.remote.shared.memory.renewed.old.bytes(), used)
 	require.Zero(r, refused, "no request was refused")
 }
 
@@ -183,7 +183,7 @@ func TestRenewerDrops(t *testing.T) {
 
 		r.add(1, "e", 1000)
 		synctest.Wait()
-		r.service.remote.beginEpoch()
+		r.service.remote.shared.memory.epoch.begin()
 		time.Sleep(r.store.lease)
 		r.isDone()
 		require.EqualValues(t, 3, r.dropped())
@@ -233,7 +233,7 @@ func BenchmarkLookupsBesideRenewals(b *testing.B) {
 			store.Before = func(context.Context, string, []string) error { time.Sleep(2 * time.Millisecond); return nil }
 			s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
 			require.NoError(b, err)
-			r := StartRenewer(s.Backend(), nil)
+			r := StartRenewer(s.Backend().Shared(), nil)
 			defer r.Stop()
 			stop := time.NewTicker(store.lease / 2)
 			defer stop.Stop()

@@ -21,7 +21,7 @@ func (s *Service) ResetRank(ctx context.Context, at coordinator.GroupRank) error
 	if len(places) == 0 {
 		return s.ranks.refusal(at)
 	}
-	return s.index.ResetPlaces(places)
+	return s.memory.index.ResetPlaces(places)
 }
 
 // matching returns the places of the group ranks that at stands for.

@@ -3,39 +3,22 @@ package lookup
 import (
 	"log/slog"
 	"runtime"
-	"sync"
-	"sync/atomic"
-
-	"github.com/sony/gobreaker/v2"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // SharedBackend is a backend that the services of several pools ask. They have one circuit
-// breaker, and one bound each on calls and on keys in memory. Safe for concurrent
-// use.
+// breaker, and one bound each on calls and on keys in memory. Safe for concurrent use.
 type SharedBackend struct {
-	store      backend.Backend
-	cfg        RemoteConfig
-	breaker    *gobreaker.TwoStepCircuitBreaker[struct{}]
-	breakerLog breakerLog
-	watcher    backend.Watcher // the store, nil if it is none
-	removals   atomic.Uint64   // by calls of this program, as far as they may have removed keys: see epoch
-	reads      *backendCalls
-	changes    *backendCalls
-	durations  callDurations
-	// cpu holds an element for each lookup that builds keys or reads answers, and smallCPU one for each
-	// whose round has few keys.
-	cpu, smallCPU chan struct{}
-	keyMemory     *keyMemory
-	found         *foundBlocks
-	renewed       *foundBlocks                // that renewals have asked for, also those that were not found
-	remembering   atomic.Pointer[remembering] // nil before the first lookup
-	leaseMu       sync.Mutex                  // held while remembering is set; guards loggedWindow
-	loggedWindow  bool                        // that the configured window is too long
-
-	failure     atomic.Pointer[callError] // of the latest call, nil if it did not fail
-	lastSuccess atomic.Int64              // when the backend last answered or was first asked, in monotime; 0 before
+	backend   backend.Backend
+	cfg       RemoteConfig
+	health    *health
+	memory    *storeMemory
+	keyMemory *keyMemory
+	cpu       *cpuTokens
+	reads     *backendCalls
+	changes   *backendCalls
 }
 
 // NewSharedBackend returns store for services: see ServiceConfig.Shared. The caller closes
@@ -45,29 +28,48 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	cfg = cfg.withDefaults()
-	b := &SharedBackend{
-		store: store, cfg: cfg,
-		breakerLog: breakerLog{logger: logger, backend: store.Name()},
-		cpu:        make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		smallCPU:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/8)),
-		keyMemory:  newKeyMemory(cfg.MaxKeyBytes, cfg.Memory),
-	}
-	b.watcher, _ = store.(backend.Watcher)
-	b.found = newFoundBlocks(cfg.maxFoundBytes()/8*5, cfg.Memory, b.epoch)
-	b.renewed = newFoundBlocks(cfg.maxFoundBytes()/8, cfg.Memory, b.epoch)
-	b.reads = newBackendCalls(store, max(maxAbandonedReads, 2*cfg.Workers), &b.durations)
-	b.changes = newBackendCalls(store, maxAbandonedChanges, &b.durations)
+	b := &SharedBackend{backend: store, cfg: cfg.withDefaults(), cpu: newCPUTokens(runtime.GOMAXPROCS(0))}
+	b.health = newHealth(store, &b.cfg, logger)
+	b.memory = newStoreMemory(store, &b.cfg, logger)
+	b.keyMemory = newKeyMemory(b.cfg.MaxKeyBytes, b.cfg.Memory)
+	durations := new(callDurations)
+	b.reads = newBackendCalls(store, max(maxAbandonedReads, 2*b.cfg.Workers), durations)
+	b.changes = newBackendCalls(store, maxAbandonedChanges, durations)
 	b.changes.returnedLate = b.changeReturned
-	b.breaker = newBreaker(cfg)
 	return b
+}
+
+// changeReturned begins an epoch when a change that was given up has returned. It may have happened just now.
+func (b *SharedBackend) changeReturned(kind callKind) {
+	if kind != callStore {
+		b.memory.epoch.begin()
+	}
 }
 
 // Config returns the configuration with its defaults filled in.
 func (b *SharedBackend) Config() RemoteConfig { return b.cfg }
 
 // Name returns the name of the backend, such as "mooncake".
-func (b *SharedBackend) Name() string { return b.store.Name() }
+func (b *SharedBackend) Name() string { return b.backend.Name() }
+
+// Generation returns a number that grows whenever another process of the store may answer.
+func (b *SharedBackend) Generation() uint64 { return b.backend.Generation() }
 
 // State returns the state of the circuit breaker, one of BackendStates.
-func (b *SharedBackend) State() string { return b.breaker.State().String() }
+func (b *SharedBackend) State() string { return b.health.breaker.State().String() }
+
+// Down reports whether every call would fail: the breaker refuses it, or the store cannot be reached.
+func (b *SharedBackend) Down() bool { return b.health.isDown() }
+
+// Failure returns why the latest call of the backend failed, or else why its store cannot be
+// reached, nil if neither is so. Calls that ended by our own doing, and refused changes, do not
+// count.
+func (b *SharedBackend) Failure() error { return b.health.lastFailure() }
+
+// ReportFailure makes err what Failure returns, until a call of a service succeeds: the store was asked by
+// other means.
+func (b *SharedBackend) ReportFailure(err error) { b.health.failure.Store(&callError{err}) }
+
+// CallDurations returns histograms of the durations in seconds of calls: exists, store, evict and reset, of all
+// pools. A call counts when it has returned or was abandoned. The caller owns the result.
+func (b *SharedBackend) CallDurations() map[string]api.Histogram { return b.reads.durations.all() }

@@ -3,16 +3,12 @@ package lookup
 import (
 	"context"
 	"math"
-	"time"
-
-	"github.com/sony/gobreaker/v2"
-
-	"github.com/hitline/hitline/backend"
 )
 
-// NumBlocks returns about how many blocks of HashBlockSize tokens the pool has room for, in all groups and on all ranks, 0 if that is
-// not known. Over the memory index it is known once that is full. Over a backend it is RemoteConfig.NumBlocks or, if all groups are of
-// full attention, what a backend.Sizer says; unless the pool is alone, others share that.
+// NumBlocks returns about how many blocks of HashBlockSize tokens the pool has room for, in all
+// groups and on all ranks, 0 if that is not known. Over the memory index it is known once that is
+// full. Over a backend it is RemoteConfig.NumBlocks or, if all groups are of full attention, what
+// the store says; unless the pool is alone, others share that.
 func (s *Service) NumBlocks(ctx context.Context, isAlone bool) (int64, error) {
 	stride, perBlock, allFull := math.MaxInt, 0., true
 	for g := range s.coord.NumGroups() {
@@ -23,30 +19,22 @@ func (s *Service) NumBlocks(ctx context.Context, isAlone bool) (int64, error) {
 			allFull = false // how many keys such a group has is not known
 		}
 	}
-	if s.index != nil {
-		if stride == math.MaxInt {
-			return 0, nil
-		}
-		entries := s.index.Stats().MaxEntries
-		if _, evicts := s.index.EvictionAge(time.Now()); evicts {
-			entries = s.index.Stats().Entries
-		}
-		return entries * int64(stride), nil
+	if s.memory != nil {
+		return s.memory.numBlocks(stride), nil
 	}
-	r := s.remote
-	sizer, ok := r.store.(backend.Sizer)
+	shared := s.remote.shared
 	switch {
 	case !isAlone:
 		return 0, nil
-	case r.cfg.NumBlocks > 0:
-		return r.cfg.NumBlocks, nil
-	case !ok || !allFull:
+	case shared.cfg.NumBlocks > 0:
+		return shared.cfg.NumBlocks, nil
+	case !allFull:
 		return 0, nil
-	case r.breaker.State() != gobreaker.StateClosed:
+	case !shared.health.isClosed():
 		return 0, errStoreFails
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, shared.cfg.Timeout)
 	defer cancel()
-	keys, err := sizer.MaxKeys(ctx)
+	keys, err := s.remote.backend.MaxKeys(ctx)
 	return int64(float64(keys) / perBlock), err
 }

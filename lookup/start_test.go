@@ -105,7 +105,7 @@ func TestStartIsCounted(t *testing.T) {
 		// Before 64 tokens are 4 keys of the full group and 2 of the window on each of two ranks.
 		require.EqualValues(t, 2*(4+2), s.Coordinator().KeysBefore(64))
 	}
-	require.NotEqual(t, newCoalesceKey(0, 129, hashes), newCoalesceKey(0, 129, hashes.From(0)))
+	require.NotEqual(t, newCoalesceKey(0, 129, hashes, modeAsk), newCoalesceKey(0, 129, hashes.From(0), modeAsk))
 }
 
 // A reset in the middle of a lookup takes what was found, and not what lies before the start.
@@ -114,13 +114,13 @@ func TestStartOutlivesReset(t *testing.T) {
 	require.NoError(t, err)
 	hashes := coordinator.NewHashes(lookuptest.Chain("a", 8, 32), 32)
 	require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, hashes))
-	q := s.NewQuery()
+	q := s.memory.NewQuery()
 	defer q.Release()
 	wanted, err := q.Begin(16*16, false, 8*16, 32, 8)
 	require.NoError(t, err)
 	require.True(t, wanted)
 	q.Add(hashes.Bytes()[:4*32])
-	s.index.Reset()
+	s.memory.index.Reset()
 	q.Add(hashes.Bytes()[4*32:])
 	hit, err := q.Finish()
 	require.NoError(t, err)

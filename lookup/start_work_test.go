@@ -82,7 +82,7 @@ func allocated(call func()) (allocs, bytes float64) {
 
 // heldBy returns the bytes that a lookup holds before its end.
 func heldBy(t *testing.T, s *Service, hashes coordinator.Hashes) int {
-	q := s.NewQuery()
+	q := s.memory.NewQuery()
 	defer q.Release()
 	require.NoError(t, q.addAll(hashes.Start()+16*int64(hashes.Len()), hashes))
 	return q.Held()
@@ -120,10 +120,10 @@ func TestStartTakesNoMemory(t *testing.T) {
 			}
 		}
 		ways["lookup, known"] = func(tokens int64, hashes coordinator.Hashes) {
-			if _, ok := known.LookupKnown(tokens, hashes); !ok { // the first time
+			if _, ok := known.Backend().LookupKnown(tokens, hashes); !ok { // the first time
 				_, err := known.Lookup(t.Context(), tokens, hashes)
 				require.NoError(t, err)
-				_, ok = known.LookupKnown(tokens, hashes)
+				_, ok = known.Backend().LookupKnown(tokens, hashes)
 				require.True(t, ok)
 			}
 		}

@@ -7,34 +7,29 @@ import (
 
 // Stat returns the service's counters.
 func (s *Service) Stat() api.Stat {
-	if s.remote != nil {
-		return s.remoteStat()
-	}
-	x := s.index.Stats()
 	stat := api.Stat{
 		Version: s.version, VLLM: s.pool.FittingReleases(), Kernel: simd.Kernel(), Backend: "memory",
-		Entries: x.Entries, MaxEntries: x.MaxEntries, Bytes: x.Bytes, MaxBytes: x.MaxBytes,
-		Stored: x.Stored, Evicted: x.Evicted, StoresRefused: x.Refused,
-		Closed: map[string]int64{},
+		Lookups: s.counters.lookups(), Closed: map[string]int64{},
 	}
-	stat.Lookups = s.counters.lookups()
+	if s.remote != nil {
+		s.remote.addStat(&stat)
+		return stat
+	}
+	x := s.memory.index.Stats()
+	stat.Entries, stat.MaxEntries, stat.Bytes, stat.MaxBytes = x.Entries, x.MaxEntries, x.Bytes, x.MaxBytes
+	stat.Stored, stat.Evicted, stat.StoresRefused = x.Stored, x.Evicted, x.Refused
 	return stat
 }
 
-// remoteStat is Stat over a backend, which alone knows what it holds.
-func (s *Service) remoteStat() api.Stat {
-	r := s.remote
-	stat := api.Stat{
-		Version: s.version, VLLM: s.pool.FittingReleases(), Kernel: simd.Kernel(), Backend: r.store.Name(),
-		Stored: r.stored.Load(), Evicted: r.evicted.Load(),
-		BackendErrors: r.failed.Load(), BackendTimeouts: r.timeouts.Load(), BackendRejected: r.rejected.Load(),
-		BackendRounds: r.rounds.Load(), BackendKeys: r.keys.Load(),
-		RenewedKeys: r.renewedKeys.Load(), RenewalsDropped: r.renewalsDropped.Load(), RememberedLookups: r.rememberedLookups.Load(),
-		BackendState: r.State(), BackendError: errorText(r.Failure()),
-		Closed: map[string]int64{},
-	}
-	stat.Lookups = s.counters.lookups()
-	return stat
+// addStat sets what a backend alone knows.
+func (p *PoolBackend) addStat(stat *api.Stat) {
+	stat.Backend, stat.BackendState, stat.BackendError = p.shared.Name(), p.shared.State(), errorText(p.shared.Failure())
+	stat.Stored, stat.Evicted = p.stored.Load(), p.evicted.Load()
+	stat.BackendErrors, stat.BackendTimeouts = p.requests.failed.Load(), p.requests.timeouts.Load()
+	stat.BackendRejected = p.requests.rejected.Load()
+	stat.BackendRounds, stat.BackendKeys = p.rounds.Load(), p.keys.Load()
+	stat.RenewedKeys, stat.RenewalsDropped = p.renewedKeys.Load(), p.renewalsDropped.Load()
+	stat.RememberedLookups = p.rememberedLookups.Load()
 }
 
 // errorText returns the text of an error, "" without one.

@@ -34,7 +34,7 @@ func (s *Service) StorePromptTelling(
 	if err := checkKeys(hashes); err != nil {
 		return nil, err
 	}
-	w, err := s.newPromptStore(&p, hashes)
+	w, err := newPromptStore(s, &p, hashes)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (s *Service) StorePromptTelling(
 	piece := int64(memoryPiece)
 	if r := s.remote; r != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.cfg.WriteTimeout)
+		ctx, cancel = context.WithTimeout(ctx, r.shared.cfg.WriteTimeout)
 		defer cancel()
 		piece = writeAtOnce
 	}
@@ -96,7 +96,7 @@ type promptFailure struct {
 }
 
 // newPromptStore checks all of a request.
-func (s *Service) newPromptStore(p *api.PromptStore, hashes coordinator.Hashes) (*promptStore, error) {
+func newPromptStore(s *Service, p *api.PromptStore, hashes coordinator.Hashes) (*promptStore, error) {
 	if err := checkNumbers(p); err != nil {
 		return nil, err
 	}
@@ -306,7 +306,7 @@ func (w *promptStore) storeMemory(g *promptGroup) error {
 		return nil
 	}
 	had := g.writer.Stored()
-	err := w.service.index.Store(&g.writer, g.merged, w.keys, w.hashes.HashLen())
+	err := w.service.memory.index.Store(&g.writer, g.merged, w.keys, w.hashes.HashLen())
 	done := g.writer.Stored() - had
 	w.tell(g.merged, coordinator.NewHashes(w.keys[:done*w.hashes.HashLen()], w.hashes.HashLen()))
 	g.stored += int64(done)

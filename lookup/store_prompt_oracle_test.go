@@ -279,13 +279,13 @@ func (p *storedPrompt) checkKeys() {
 				if held {
 					want[p.coord.KeyPrefix(number, p.coord.Ranks(number)[rank])+hex.EncodeToString(p.hash(i))] = true
 				}
-				n, err := p.service.index.Evict(place, p.hash(i), diffHashLen)
+				n, err := p.service.memory.index.Evict(place, p.hash(i), diffHashLen)
 				require.NoError(p.t, err)
 				require.Equal(p.t, held, n == 1, "seed %d: group %d, hash %d, rank %d", p.seed, number, i, rank)
 			}
 		}
 	}
-	require.Zero(p.t, p.service.index.Stats().Entries, "seed %d: nothing else is stored", p.seed)
+	require.Zero(p.t, p.service.memory.index.Stats().Entries, "seed %d: nothing else is stored", p.seed)
 	got := p.backend.Keys
 	if got == nil {
 		got = map[string]bool{}

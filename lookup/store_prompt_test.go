@@ -65,7 +65,7 @@ func TestStorePromptRefusals(t *testing.T) {
 			require.ErrorIs(t, err, tc.want)
 			require.ErrorContains(t, err, tc.text)
 			require.Nil(t, stored)
-			require.Zero(t, s.index.Stats().Entries)
+			require.Zero(t, s.memory.index.Stats().Entries)
 		})
 	}
 	_, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, coordinator.NewHashes(make([]byte, 100), 65))
@@ -75,7 +75,7 @@ func TestStorePromptRefusals(t *testing.T) {
 	stored, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256, StartToken: math.MaxUint32}, hashes)
 	require.NoError(t, err)
 	require.Equal(t, []int64{0, 0}, stored, "nothing behind a start beyond the end")
-	require.Zero(t, s.index.Stats().Entries)
+	require.Zero(t, s.memory.index.Stats().Entries)
 }
 
 // TestStorePromptListsParts: if the index has no class for the ranks of a group, the other
@@ -85,7 +85,7 @@ func TestStorePromptListsParts(t *testing.T) {
 		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 33},
 	}})
 	hashes := lookuptest.Chain("parts", 12, 32)
-	w, err := s.newPromptStore(&api.PromptStore{NumTokens: 192}, coordinator.NewHashes(hashes, 32))
+	w, err := newPromptStore(s, &api.PromptStore{NumTokens: 192}, coordinator.NewHashes(hashes, 32))
 	require.NoError(t, err)
 	w.failed[w.groups[1].merged[0]] = &promptFailure{err: index.ErrClasses}
 	for _, place := range w.groups[1].merged {
@@ -134,7 +134,7 @@ func TestStorePromptRunsOutOfClasses(t *testing.T) {
 		fresh := lookuptest.Chain(fmt.Sprint("fresh", rank), 1, 32)
 		err := s.Store(t.Context(), coordinator.GroupRank{TPRank: uint16(rank)}, coordinator.NewHashes(append(fresh, hashes.Bytes()[100*32:]...), 32))
 		require.ErrorIs(t, err, index.ErrClasses)
-		held, evictErr := s.index.Evict(rank, fresh[:32], 32)
+		held, evictErr := s.memory.index.Evict(rank, fresh[:32], 32)
 		require.NoError(t, evictErr)
 		require.Equal(t, held == 1, errors.Is(err, api.ErrPartlyDone), "rank %d", rank)
 		partly += held
@@ -150,7 +150,7 @@ func TestStorePromptRunsOutOfClasses(t *testing.T) {
 		require.Equal(t, stored[0], part.FirstChunk)
 		require.Equal(t, int64(n), part.FirstChunk+part.Chunks)
 		for c := range n {
-			held, err := s.index.Evict(rank, hashes.At(c), 32)
+			held, err := s.memory.index.Evict(rank, hashes.At(c), 32)
 			require.NoError(t, err)
 			if c < int(stored[0]) {
 				require.Equal(t, 1, held, "chunk %d", c)
@@ -211,8 +211,8 @@ func FuzzStorePrompt(f *testing.F) {
 	require.NoError(f, err)
 	chain := lookuptest.Chain("fuzz", 255, 32)
 	f.Fuzz(func(t *testing.T, tokens, start, promptTokens, first uint32, ranks, states []byte, numHashes uint8) {
-		s.index.Reset()
-		before := s.index.Stats().Stored
+		s.memory.index.Reset()
+		before := s.memory.index.Stats().Stored
 		p := api.PromptStore{NumTokens: int64(tokens), StartToken: int64(start), PromptTokens: int64(promptTokens), FirstHash: int(first)}
 		for i := 0; i+1 < len(ranks); i += 2 {
 			p.Ranks = append(p.Ranks, coordinator.GroupRank{TPRank: uint16(ranks[i]), PPRank: uint16(ranks[i+1])})
@@ -223,16 +223,16 @@ func FuzzStorePrompt(f *testing.F) {
 		hashes := coordinator.NewHashes(chain[:max(1, int(numHashes))*32], 32)
 		got, err := s.StorePrompt(t.Context(), p, hashes)
 		if err != nil {
-			require.Zero(t, s.index.Stats().Entries)
+			require.Zero(t, s.memory.index.Stats().Entries)
 			return
 		}
-		w, err := s.newPromptStore(&p, hashes)
+		w, err := newPromptStore(s, &p, hashes)
 		require.NoError(t, err)
 		sum := int64(0)
 		for i, stored := range got {
 			require.LessOrEqual(t, stored, int64(hashes.Len()))
 			sum += stored * int64(len(w.groups[i].places)) // groups differ, so no key is stored twice at a place
 		}
-		require.Equal(t, sum, s.index.Stats().Stored-before)
+		require.Equal(t, sum, s.memory.index.Stats().Stored-before)
 	})
 }

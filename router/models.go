@@ -32,9 +32,9 @@ type Model struct {
 type Pool interface {
 	// Pool returns how the keys of the store are made. It does not change.
 	Pool() coordinator.Pool
-	// ProbePrompt returns how many tokens of a prompt with these block hashes the store can load. It may grant leases. It
+	// PeekPrompt returns how many tokens of a prompt with these block hashes the store can load. It may grant leases. It
 	// fails with LoadableUnknown if that cannot be told, which fails no query.
-	ProbePrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error)
+	PeekPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error)
 }
 
 // LoadableUnknown is why a store cannot say what it can load.

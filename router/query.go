@@ -94,7 +94,7 @@ func (sc *scratch) release() {
 }
 
 // Query answers q. It fails with ErrNoModel and the other errors of this package, with fleet.ErrHashLen, as
-// Pool.ProbePrompt does, or with the error of ctx, which bounds what the store is waited for. In the
+// Pool.PeekPrompt does, or with the error of ctx, which bounds what the store is waited for. In the
 // steady state a query by hashes allocates nothing.
 func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	sc, err := s.beginQuery(q.ModelKey, q.BlockSize)
@@ -228,7 +228,7 @@ func (sc *scratch) load(ctx context.Context, numTokens int64, hashes coordinator
 	if err := sc.model.checkHashLen(hashes.HashLen()); err != nil {
 		return fielderror.Below("seq_hashes", err)
 	}
-	hit, err := sc.model.cfg.Pool.ProbePrompt(ctx, numTokens, hashes)
+	hit, err := sc.model.cfg.Pool.PeekPrompt(ctx, numTokens, hashes)
 	why, unknown := errors.AsType[LoadableUnknown](err)
 	if err != nil && !unknown {
 		return err

@@ -73,7 +73,7 @@ type probedPool struct{ probe func() }
 
 func (p probedPool) Pool() coordinator.Pool { return blocks16(8) }
 
-func (p probedPool) ProbePrompt(context.Context, int64, coordinator.Hashes) (coordinator.Hit, error) {
+func (p probedPool) PeekPrompt(context.Context, int64, coordinator.Hashes) (coordinator.Hit, error) {
 	p.probe()
 	return coordinator.Hit{}, nil
 }

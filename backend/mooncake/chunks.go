@@ -27,7 +27,7 @@ const (
 // keys: those asked for are always the first ones. Safe for concurrent use.
 type existCall struct {
 	keys     backend.Keys
-	probe    bool  // nothing is to be leased
+	peek     bool  // nothing is to be leased
 	answers  []int // one for each key; whoever has begun a chunk writes its answers
 	chunkLen int
 
@@ -36,9 +36,9 @@ type existCall struct {
 	end  int // keys from here on do not matter
 }
 
-func newExistCall(keys backend.Keys, probe bool) *existCall {
+func newExistCall(keys backend.Keys, peek bool) *existCall {
 	n := keys.Len()
-	return &existCall{keys: keys, probe: probe, answers: make([]int, n), chunkLen: chunkLen(n), end: n}
+	return &existCall{keys: keys, peek: peek, answers: make([]int, n), chunkLen: chunkLen(n), end: n}
 }
 
 // chunkLen returns the number of keys of a chunk of a call for n keys.
@@ -76,8 +76,8 @@ func (e *existCall) finish(from, to int) {
 // many keys as they become free, each connection one at a time. exist waits for one connection, and
 // takes more only if they are free, at most half of all. Large calls leave some to the others. The
 // first chunk that fails ends the others; exist returns its error when all have ended.
-func (c *Client) exist(ctx context.Context, keys backend.Keys, probe bool) ([]int, error) {
-	e := newExistCall(keys, probe)
+func (c *Client) exist(ctx context.Context, keys backend.Keys, peek bool) ([]int, error) {
+	e := newExistCall(keys, peek)
 	large := len(e.answers) > maxSmallKeys
 	if err := c.acquire(ctx, large); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (c *Client) pullOnConn(ctx context.Context, e *existCall, from, to *int, la
 			if done = *from == *to; done {
 				return nil
 			}
-			form := c.questionForm(cn, e.probe)
+			form := c.questionForm(cn, e.peek)
 			end, err := cn.batchExist(form, e.keys, *from, *to, c.cfg.Tenant, e.answers)
 			if form == formProbe && isUnknownCall(err) {
 				c.recordNoProbes()

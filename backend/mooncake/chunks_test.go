@@ -60,7 +60,7 @@ func TestChunks(t *testing.T) {
 			inFlight.Add(-1)
 			q.write(normal)
 		})
-		answers, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
+		answers, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys), false)
 		require.NoError(t, err, c)
 		require.Equal(t, want, answers, c)
 		require.EqualValues(t, c.chunks, arrived.Load(), c)
@@ -98,7 +98,7 @@ func TestStopsAtGap(t *testing.T) {
 			}
 			q.write(normal)
 		})
-		answers, err := client.Exists(contextWithin(t, testTimeout), keys)
+		answers, err := client.Exists(contextWithin(t, testTimeout), keys, false)
 		require.NoError(t, err)
 		require.Len(t, answers, chunks*minChunkKeys, "%d connections", conns)
 		require.EqualValues(t, chunks, f.numQueries.Load())
@@ -118,7 +118,7 @@ func TestMattersBehindGap(t *testing.T) {
 		f.present[keys.KeyList[i]] = 1
 	}
 	delete(f.present, keys.KeyList[minChunkKeys-50])
-	answers, err := client.Exists(contextWithin(t, testTimeout), keys)
+	answers, err := client.Exists(contextWithin(t, testTimeout), keys, false)
 	require.NoError(t, err)
 	require.Len(t, answers, 2*minChunkKeys)
 }
@@ -193,13 +193,13 @@ func TestChunksBeside(t *testing.T) {
 		inFlight.Add(-1)
 		q.write(normal)
 	})
-	answers, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
+	answers, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys), false)
 	require.NoError(t, err)
 	require.Equal(t, want, answers)
 	require.NoError(t, client.acquire(t.Context(), false))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	_, err = client.Exists(ctx, backend.KeyList(keys))
+	_, err = client.Exists(ctx, backend.KeyList(keys), false)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	for range 4 {
 		client.release(false)
@@ -219,12 +219,12 @@ func TestChunkFails(t *testing.T) {
 		}
 		q.Close()
 	})
-	_, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
+	_, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys), false)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	eventually(t, "all tokens are back", func() bool { return len(client.tokens.all) == 0 })
 	f.resetReply()
 	require.Eventually(t, func() bool {
-		_, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
+		_, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys), false)
 		return err == nil
 	}, testTimeout, time.Millisecond)
 }
@@ -246,7 +246,7 @@ func TestChunkNotServing(t *testing.T) {
 		}
 		q.write(response(0, q.seq, existBody(answers, false)))
 	})
-	_, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
+	_, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys), false)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 }
 
@@ -264,7 +264,7 @@ func TestChunkEndsOthers(t *testing.T) {
 		}
 		q.write(response(codeException, q.seq, textBody("boom")))
 	})
-	_, err := client.Exists(contextWithin(t, time.Hour), backend.KeyList(keys))
+	_, err := client.Exists(contextWithin(t, time.Hour), backend.KeyList(keys), false)
 	require.ErrorContains(t, err, "boom")
 	eventually(t, "all tokens are back", func() bool { return len(client.tokens.all) == 0 })
 }
@@ -288,7 +288,7 @@ func TestLargeCallsLeaveConnections(t *testing.T) {
 		var calls sync.WaitGroup
 		for range 2 * conns {
 			calls.Go(func() {
-				_, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
+				_, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys), false)
 				require.NoError(t, err)
 			})
 		}
@@ -298,7 +298,7 @@ func TestLargeCallsLeaveConnections(t *testing.T) {
 		}
 		require.Equal(t, want, held.Load(), "%d connections", conns)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		_, err := client.Exists(ctx, backend.KeyList(keys))
+		_, err := client.Exists(ctx, backend.KeyList(keys), false)
 		cancel()
 		require.ErrorIs(t, err, backend.ErrUnavailable)
 		close(open)
@@ -325,7 +325,7 @@ func TestOneConnection(t *testing.T) {
 	})
 	var calls sync.WaitGroup
 	calls.Go(func() {
-		answers, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
+		answers, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys), false)
 		require.NoError(t, err)
 		require.Equal(t, want, answers)
 	})

@@ -13,6 +13,7 @@ import (
 
 // Client is a backend over a Mooncake store. It is safe for concurrent use.
 type Client struct {
+	backend.Plain
 	cfg       Config
 	ctx       context.Context // ends when Close begins
 	cancel    context.CancelFunc
@@ -64,12 +65,9 @@ func (c *Client) String() string { return "mooncake at " + c.address() }
 // and negative if the store has an error for that key. Present keys are leased for reading. If an
 // absence ends the hit, it leaves out the keys that no longer matter and that it has not begun to ask
 // for.
-func (c *Client) Exists(ctx context.Context, keys backend.Keys) ([]int, error) {
-	return c.ask(ctx, keys, false)
-}
-
-// ask is Exists, or with probe Probe.
-func (c *Client) ask(ctx context.Context, keys backend.Keys, probe bool) ([]int, error) {
+//
+// With peek a master of v0.3.14 or later leases none.
+func (c *Client) Exists(ctx context.Context, keys backend.Keys, peek bool) ([]int, error) {
 	if keys.Len() == 0 {
 		return nil, nil
 	}
@@ -78,11 +76,11 @@ func (c *Client) ask(ctx context.Context, keys backend.Keys, probe bool) ([]int,
 		return nil, err
 	}
 	defer endCall()
-	answers, err := c.exist(ctx, keys, probe)
+	answers, err := c.exist(ctx, keys, peek)
 	if err != nil {
 		return nil, c.explainClosed(err)
 	}
-	if !probe {
+	if !peek {
 		c.learn(keys, answers)
 	}
 	return answers, nil

@@ -73,7 +73,7 @@ func TestForms(t *testing.T) {
 			require.Positive(t, info.RTT)
 			info.RTT = 0
 			require.Equal(t, Info{Leader: f.addr, Version: "9.8.7", Form: form}, info)
-			answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(nil))
+			answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(nil), false)
 			require.NoError(t, err)
 			require.Empty(t, answers)
 		}
@@ -85,7 +85,7 @@ func TestUnknownForm(t *testing.T) {
 	var log logtest.Buffer
 	f := startFake(t, loopback)
 	c := newClient(t, Config{Masters: []string{f.addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+	_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 	require.ErrorIs(t, err, errForm)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	_, err = c.Info(contextWithin(t, testTimeout))
@@ -142,7 +142,7 @@ func TestBadReplies(t *testing.T) {
 			checkExists(t, c)
 			f.setReply(bad.do)
 			for range 3 { // also on a connection of its own
-				answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here", "there", "nowhere"})
+				answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here", "there", "nowhere"}, false)
 				require.ErrorIs(t, err, bad.is)
 				require.ErrorContains(t, err, bad.text)
 				require.NotContains(t, err.Error(), "\n")
@@ -166,12 +166,12 @@ func TestStoreErrors(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	f.present["broken"] = -712
 	c := newClient(t, Config{Masters: []string{f.addr}})
-	answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here", "broken", "nowhere"})
+	answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here", "broken", "nowhere"}, false)
 	require.NoError(t, err)
 	require.Equal(t, []int{1, -712, 0}, answers)
 	const notFound = -704
 	f.setReply(storeErrors(notFound))
-	answers, err = c.Exists(contextWithin(t, testTimeout), backend.KeyList{"a", "b"})
+	answers, err = c.Exists(contextWithin(t, testTimeout), backend.KeyList{"a", "b"}, false)
 	require.NoError(t, err)
 	require.Equal(t, []int{notFound, notFound}, answers)
 }
@@ -202,14 +202,14 @@ func TestLateReply(t *testing.T) {
 		q.write(normal)
 	})
 	start := time.Now()
-	_, err := c.Exists(contextWithin(t, 50*time.Millisecond), backend.KeyList{"here"})
+	_, err := c.Exists(contextWithin(t, 50*time.Millisecond), backend.KeyList{"here"}, false)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	require.Less(t, time.Since(start), testTimeout/2)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(20*time.Millisecond, cancel)
-	_, err = c.Exists(ctx, backend.KeyList{"here"})
+	_, err = c.Exists(ctx, backend.KeyList{"here"}, false)
 	require.ErrorIs(t, err, context.Canceled)
 
 	f.resetReply()
@@ -251,21 +251,21 @@ func TestNoMasterYet(t *testing.T) {
 	var log logtest.Buffer
 	c := newClient(t, Config{Masters: []string{addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	for range 3 {
-		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 		require.ErrorIs(t, err, backend.ErrUnavailable)
 		require.ErrorContains(t, err, "nothing listens there")
 	}
 	time.Sleep(100 * time.Millisecond) // some rounds
 	f := startFake(t, addr, FormTenant)
 	eventually(t, "it is found", func() bool {
-		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 		return err == nil
 	})
 	checkExists(t, c)
 	eventually(t, "it is logged", func() bool { return strings.Count(log.String(), "Mooncake leader found") == 1 })
 	require.Equal(t, 1, strings.Count(log.String(), "no Mooncake master answers"), log.String())
 	f.stop()
-	_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+	_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	eventually(t, "its loss is logged", func() bool { return strings.Count(log.String(), "no Mooncake master answers") == 2 })
 }
@@ -276,7 +276,7 @@ func TestWrongServerIsLogged(t *testing.T) {
 	addr := storetest.FreeAddr(t)
 	var log logtest.Buffer
 	c := newClient(t, Config{Masters: []string{addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+	_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 	require.ErrorContains(t, err, "nothing listens there")
 	startFake(t, addr)
 	eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "level=ERROR") })
@@ -307,13 +307,13 @@ func TestNameOfSeveralMasters(t *testing.T) {
 	ips.Store(&[]string{})
 	first.stop()
 	eventually(t, "the name has no address", func() bool {
-		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 		return err != nil && strings.Contains(err.Error(), "masters.test:"+port+": its addresses are not known: no such host")
 	})
 	second := startFake(t, at("127.0.0.3"), FormTenant)
 	ips.Store(&[]string{"127.0.0.3"})
 	eventually(t, "the second leads", func() bool {
-		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 		return err == nil
 	})
 	require.Equal(t, second.addr, c.currentLeader())
@@ -347,7 +347,7 @@ func TestNameOfTwoFamilies(t *testing.T) {
 	}
 	one.stop()
 	eventually(t, "the other address", func() bool {
-		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 		return err == nil
 	})
 	require.Equal(t, two.addr, c.currentLeader())
@@ -356,7 +356,7 @@ func TestNameOfTwoFamilies(t *testing.T) {
 // TestPanic has the attempt to connect panic. That fails the round, and ends no program.
 func TestPanic(t *testing.T) {
 	c := newClient(t, Config{Masters: []string{"masters.test:50051"}, lookupHost: func(context.Context, string) ([]string, error) { panic("odd name") }})
-	_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+	_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 	require.ErrorContains(t, err, "a fault of hitline, please report it: odd name")
 }
 
@@ -369,7 +369,7 @@ func TestFailover(t *testing.T) {
 	first.stop()
 	second := startFake(t, addr, FormKeys)
 	eventually(t, "the second leads", func() bool {
-		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 		return err == nil
 	})
 	checkExists(t, c)
@@ -382,7 +382,7 @@ func TestFailover(t *testing.T) {
 	defer close(frozen)
 	third := startFake(t, first.addr, FormTenant)
 	eventually(t, "the first leads again", func() bool {
-		_, err := c.Exists(contextWithin(t, 20*time.Millisecond), backend.KeyList{"here"})
+		_, err := c.Exists(contextWithin(t, 20*time.Millisecond), backend.KeyList{"here"}, false)
 		return err == nil
 	})
 	checkExists(t, c)
@@ -398,7 +398,7 @@ func TestNotServing(t *testing.T) {
 	first.setReply(storeErrors(storeNotServing)) // but not to a request for no keys
 	startFake(t, addr, FormTenant)
 	eventually(t, "the second leads", func() bool {
-		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 		return err == nil
 	})
 }
@@ -417,14 +417,14 @@ func TestConns(t *testing.T) {
 	var callers sync.WaitGroup
 	for range 10 {
 		callers.Go(func() {
-			answers, err := c.Exists(context.Background(), backend.KeyList{"here"})
+			answers, err := c.Exists(context.Background(), backend.KeyList{"here"}, false)
 			if err != nil || answers[0] != 1 {
 				t.Errorf("%v, %v", answers, err)
 			}
 		})
 	}
 	eventually(t, "three requests are in flight", func() bool { return held.Load() == 3 })
-	_, err := c.Exists(contextWithin(t, 20*time.Millisecond), backend.KeyList{"here"})
+	_, err := c.Exists(contextWithin(t, 20*time.Millisecond), backend.KeyList{"here"}, false)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Regexp(t, "^mooncake "+f.addr+`: unavailable: all 3 connections were busy \(backend.mooncake.conns\): none was free within \d+ms$`, err)
 	require.EqualValues(t, 3, held.Load())
@@ -444,7 +444,7 @@ func TestLateErrors(t *testing.T) {
 	require.Equal(t, "mooncake at "+f.addr, c.String())
 	f.setReply(func(*request, []byte) { <-stop })
 	const late = `: unavailable: no answer within \d+ms`
-	_, err := c.Exists(contextWithin(t, 20*time.Millisecond), backend.KeyList{"here"})
+	_, err := c.Exists(contextWithin(t, 20*time.Millisecond), backend.KeyList{"here"}, false)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Regexp(t, "^mooncake "+f.addr+late+"$", err)
 
@@ -458,7 +458,7 @@ func TestLateErrors(t *testing.T) {
 	require.Regexp(t, "; backend.mooncake.timeout is 20ms$", err)
 
 	silent := startServer(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	_, err = newClient(t, Config{Masters: []string{silent}, DialTimeout: testTimeout}).Exists(contextWithin(t, 20*time.Millisecond), backend.KeyList{"here"})
+	_, err = newClient(t, Config{Masters: []string{silent}, DialTimeout: testTimeout}).Exists(contextWithin(t, 20*time.Millisecond), backend.KeyList{"here"}, false)
 	require.Regexp(t, "^mooncake "+silent+`: unavailable: no master has answered within \d+ms$`, err)
 }
 
@@ -499,7 +499,7 @@ func TestReset(t *testing.T) {
 			require.NoError(t, c.Reset(contextWithin(t, testTimeout)))
 			require.EqualValues(t, 1, f.resets.Load())
 			require.Contains(t, log.String(), "keys=2")
-			answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here", "there"})
+			answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here", "there"}, false)
 			require.NoError(t, err)
 			require.Equal(t, []int{0, 0}, answers)
 			f.setReply(func(q *request, _ []byte) { q.write(response(codeException, q.seq, textBody("boom"))) })
@@ -513,7 +513,7 @@ func TestManyRequests(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	c := newClient(t, Config{Masters: []string{f.addr}, Conns: 1})
 	keys, want := manyKeys(f, 2*maxRequestKeys+100)
-	answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
+	answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys), false)
 	require.NoError(t, err)
 	require.Equal(t, want, answers)
 	require.EqualValues(t, maxChunks, f.numQueries.Load())
@@ -541,8 +541,14 @@ func TestWrongPorts(t *testing.T) {
 		c := newClient(t, cfg)
 		for _, call := range []func() error{
 			func() error { _, err := c.Info(contextWithin(t, testTimeout)); return err },
-			func() error { _, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}); return err },
-			func() error { _, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}); return err },
+			func() error {
+				_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
+				return err
+			},
+			func() error {
+				_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
+				return err
+			},
 		} {
 			err := call()
 			require.ErrorIs(t, err, backend.ErrUnavailable)
@@ -589,7 +595,7 @@ func TestClose(t *testing.T) {
 		var callers sync.WaitGroup
 		for range 5 {
 			callers.Go(func() {
-				_, err := c.Exists(context.Background(), backend.KeyList{"here"})
+				_, err := c.Exists(context.Background(), backend.KeyList{"here"}, false)
 				if !isClosed(err) {
 					t.Errorf("Exists: %v", err)
 				}
@@ -603,7 +609,7 @@ func TestClose(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		require.NoError(t, c.Close())
 		callers.Wait()
-		_, err := c.Exists(context.Background(), backend.KeyList{"here"})
+		_, err := c.Exists(context.Background(), backend.KeyList{"here"}, false)
 		require.True(t, isClosed(err), err)
 		_, err = c.Info(context.Background())
 		require.True(t, isClosed(err), err)
@@ -675,7 +681,7 @@ func TestFlakyMasters(t *testing.T) {
 					timeout = time.Second // all are, on a slow machine
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), timeout)
-				answers, err := c.Exists(ctx, backend.KeyList(keys))
+				answers, err := c.Exists(ctx, backend.KeyList(keys), false)
 				cancel()
 				if err != nil {
 					bad.Add(1)
@@ -699,7 +705,7 @@ func TestFlakyMasters(t *testing.T) {
 		f.resetReply()
 	}
 	eventually(t, "a master leads", func() bool {
-		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 		return err == nil
 	})
 	checkExists(t, c)

@@ -24,9 +24,6 @@ const (
 	maxIdleBuffer = 4 << 20
 )
 
-// aLongTimeAgo is a deadline that ends reads and writes at once.
-var aLongTimeAgo = time.Unix(1, 0)
-
 // conn is a connection to a master. It serves one request at a time. It is not safe for
 // concurrent use; whoever took it from the pool owns it.
 type conn struct {
@@ -51,7 +48,7 @@ func (c *conn) run(ctx context.Context, do func(*conn) error) error {
 		return err
 	}
 	began := time.Now()
-	stop := context.AfterFunc(ctx, func() { _ = c.net.SetDeadline(aLongTimeAgo) })
+	stop := context.AfterFunc(ctx, func() { _ = c.net.SetDeadline(ctxerr.LongAgo) })
 	err := do(c)
 	if !stop() || err != nil {
 		c.broken = true

@@ -12,7 +12,7 @@
 // the engine loads it. The client keeps no answers.
 //
 // A reply does not state how long the lease is. So a found key is asked for by GetReplicaList, after the
-// answer, once after each new connection: its reply does. Probe asks by BatchProbeKey (v0.3.14), which leases
+// answer, once after each new connection: its reply does. A peek asks by BatchProbeKey (v0.3.14), which leases
 // nothing, or as Exists if the master does not know it.
 //
 // # Processes

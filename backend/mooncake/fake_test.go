@@ -294,7 +294,7 @@ func contextWithin(t testing.TB, d time.Duration) context.Context {
 // checkExists checks the answers for keys of which the first two are present.
 func checkExists(t testing.TB, c *Client) {
 	t.Helper()
-	answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here", "there", "nowhere"})
+	answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here", "there", "nowhere"}, false)
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 1, 0}, answers)
 }

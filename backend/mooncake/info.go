@@ -14,7 +14,7 @@ type Info struct {
 	Version string        // as the master reports it; the form does not follow from it
 	Form    Form          // of the master's arguments
 	RTT     time.Duration // round trip of a request for no keys
-	Probes  bool          // Probe leases nothing
+	Probes  bool          // a peek leases nothing
 }
 
 // Info dials all masters to find the leader, and describes it. If there is no leader, the

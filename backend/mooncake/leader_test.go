@@ -26,7 +26,7 @@ func TestLateReplyBetweenRounds(t *testing.T) {
 	})
 	late := make(chan error, 1)
 	go func() {
-		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 		late <- err
 	}()
 	<-held
@@ -45,7 +45,7 @@ func TestLateReplyBetweenRounds(t *testing.T) {
 			c.mu.Lock()
 			found := c.leader != ""
 			c.mu.Unlock()
-			_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+			_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 			if err == nil || found {
 				result <- err
 				return
@@ -84,7 +84,7 @@ func TestBlockedLogDelaysNoCall(t *testing.T) {
 			<-log.held
 			result := make(chan error, 1)
 			go func() {
-				_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+				_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 				result <- err
 			}()
 			select {

@@ -66,7 +66,7 @@ func TestLearnLease(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	c := newClient(t, Config{Masters: []string{f.addr}})
 	exists := func(key string) {
-		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"absent", key})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"absent", key}, false)
 		require.NoError(t, err)
 	}
 	waitFilled(t, c)
@@ -86,7 +86,7 @@ func TestLearnLease(t *testing.T) {
 	f.lease = 500
 	f.mu.Unlock()
 	eventually(t, "the new lease is known", func() bool {
-		_, _ = c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+		_, _ = c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 		return c.Lease().Stated == 500*time.Millisecond
 	})
 
@@ -167,7 +167,7 @@ func TestLearnLeaseUnderLoad(t *testing.T) {
 	for range 8 {
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				_, _ = c.Exists(ctx, backend.KeyList{*key.Load()})
+				_, _ = c.Exists(ctx, backend.KeyList{*key.Load()}, false)
 			}
 		})
 	}

@@ -122,7 +122,7 @@ const objectHasLease = -706
 // masterLease checks that Exists leases a block, and no other block.
 func masterLease(t *testing.T, c *Client, n *storetest.Node) {
 	n.Put("asked", "not asked")
-	answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"asked"})
+	answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"asked"}, false)
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, answers)
 	require.Equal(t, objectHasLease, n.Remove("asked"))
@@ -142,14 +142,14 @@ func masterManyKeys(t *testing.T, c *Client, n *storetest.Node) {
 	}
 	n.Put(put...)
 	for _, count := range []int{1, 255, 256, 257, len(keys)} {
-		answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys[:count]))
+		answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys[:count]), false)
 		require.NoError(t, err)
 		require.Equal(t, want[:count], answers)
 	}
 	start := time.Now()
 	const rounds = 20
 	for range rounds {
-		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys[:512]))
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys[:512]), false)
 		require.NoError(t, err)
 	}
 	t.Logf("512 keys: %v", time.Since(start)/rounds)
@@ -172,7 +172,7 @@ func masterNodeDies(t *testing.T, c *Client, n *storetest.Node) {
 	n.Kill()
 	start := time.Now()
 	eventually(t, "the master has noticed", func() bool {
-		answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"block"})
+		answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"block"}, false)
 		require.NoError(t, err)
 		time.Sleep(10 * time.Millisecond)
 		return answers[0] == 0

@@ -1,21 +1,8 @@
 package mooncake
 
-import (
-	"context"
-
-	"github.com/hitline/hitline/backend"
-)
-
-var _ backend.Prober = (*Client)(nil)
-
-// Probe is Exists for keys that nobody is about to load: a master of v0.3.14 or later leases none of them.
-func (c *Client) Probe(ctx context.Context, keys backend.Keys) ([]int, error) {
-	return c.ask(ctx, keys, true)
-}
-
 // questionForm returns how keys are asked for on a connection.
-func (c *Client) questionForm(cn *conn, probe bool) Form {
-	if !probe || cn.form != FormTenant {
+func (c *Client) questionForm(cn *conn, peek bool) Form {
+	if !peek || cn.form != FormTenant {
 		return cn.form
 	}
 	c.mu.Lock()

@@ -21,7 +21,7 @@ func TestProbe(t *testing.T) {
 	f.present["odd"] = storeNotFound
 	c := newClient(t, Config{Masters: []string{f.addr}})
 	for range 3 {
-		answers, err := c.Probe(contextWithin(t, testTimeout), backend.KeyList{"here", "nowhere", "odd", "there"})
+		answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here", "nowhere", "odd", "there"}, true)
 		require.NoError(t, err)
 		require.Equal(t, []int{1, 0, storeNotFound, 1}, answers)
 	}
@@ -32,10 +32,10 @@ func TestProbe(t *testing.T) {
 	f.mu.Lock()
 	f.present["here"] = storeNotServing
 	f.mu.Unlock()
-	_, err := c.Probe(contextWithin(t, testTimeout), backend.KeyList{"here"})
+	_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, true)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	require.NoError(t, c.Close())
-	_, err = c.Probe(contextWithin(t, testTimeout), backend.KeyList{"here"})
+	_, err = c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, true)
 	require.True(t, errors.Is(err, backend.ErrUnavailable) && err.Error() == errClosed.Error())
 }
 
@@ -46,7 +46,7 @@ func TestProbeOfOlderMaster(t *testing.T) {
 		c := newClient(t, Config{Masters: []string{f.addr}})
 		waitFilled(t, c)
 		for range 3 {
-			answers, err := c.Probe(contextWithin(t, testTimeout), backend.KeyList{"here", "nowhere", "there"})
+			answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here", "nowhere", "there"}, true)
 			require.NoError(t, err)
 			require.Equal(t, []int{1, 0, 1}, answers)
 		}

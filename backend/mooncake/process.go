@@ -9,7 +9,7 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-var _ backend.Watcher = (*Client)(nil)
+var _ backend.Backend = (*Client)(nil)
 
 // process is what is known of the process that is the leader. Client.mu guards it.
 type process struct {
@@ -35,10 +35,10 @@ func (c *Client) newProcess() {
 	c.generation.Add(1)
 }
 
-// Generation implements backend.Watcher.
+// Generation implements backend.Backend.
 func (c *Client) Generation() uint64 { return c.generation.Load() }
 
-// Failure implements backend.Watcher: no master has answered in the latest round.
+// Failure implements backend.Backend: no master has answered in the latest round.
 func (c *Client) Failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

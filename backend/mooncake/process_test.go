@@ -37,27 +37,27 @@ func TestGeneration(t *testing.T) {
 	giveUp := func(t *testing.T, f *fakeMaster, c *Client) {
 		ctx, cancel := context.WithCancel(t.Context())
 		f.setReply(func(*request, []byte) { cancel() })
-		_, err := c.Exists(ctx, backend.KeyList{"here"})
+		_, err := c.Exists(ctx, backend.KeyList{"here"}, false)
 		require.ErrorIs(t, err, context.Canceled)
 		f.resetReply()
 	}
 	late := func(t *testing.T, f *fakeMaster, c *Client) {
 		f.setReply(func(*request, []byte) {})
-		_, err := c.Exists(contextWithin(t, 10*time.Millisecond), backend.KeyList{"here"})
+		_, err := c.Exists(contextWithin(t, 10*time.Millisecond), backend.KeyList{"here"}, false)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		f.resetReply()
 	}
 	answers := func(do func(q *request, normal []byte)) func(t *testing.T, f *fakeMaster, c *Client) {
 		return func(t *testing.T, f *fakeMaster, c *Client) {
 			f.setReply(do)
-			_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+			_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 			require.Error(t, err)
 			f.resetReply()
 		}
 	}
 	once := func(t *testing.T, f *fakeMaster, c *Client) {
 		f.setReply(func(q *request, _ []byte) { f.resetReply(); q.Close() })
-		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"there"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"there"}, false)
 		require.NoError(t, err)
 	}
 	present := func(keys map[string]int) func(t *testing.T, f *fakeMaster, c *Client) {
@@ -108,7 +108,7 @@ func TestGeneration(t *testing.T) {
 			require.Equal(t, tc.begins, c.Generation() > before, "from %d to %d", before, c.Generation())
 			if !tc.begins {
 				require.Equal(t, lease, c.Lease())
-				_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
+				_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}, false)
 				require.NoError(t, err)
 				require.Equal(t, before, c.Generation())
 			}
@@ -148,7 +148,7 @@ func TestLateCallsAskForTheLeaseAgain(t *testing.T) {
 	f.mu.Unlock()
 	f.setReply(func(*request, []byte) {})
 	for range maxTimeouts {
-		_, err := c.Exists(contextWithin(t, 10*time.Millisecond), backend.KeyList{"here"})
+		_, err := c.Exists(contextWithin(t, 10*time.Millisecond), backend.KeyList{"here"}, false)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
 	f.resetReply()

@@ -130,7 +130,7 @@ func (x *examined) testForm(form Form) Info {
 	require.Equal(x, form, info.Form)
 	x.node.Put("a", "c")
 	exists := func() []int {
-		answers, err := x.client.Exists(contextWithin(x, testTimeout), backend.KeyList{"a", "b", "c"})
+		answers, err := x.client.Exists(contextWithin(x, testTimeout), backend.KeyList{"a", "b", "c"}, false)
 		require.NoError(x, err)
 		require.Equal(x, answers, x.node.Exist("a", "b", "c"))
 		return answers
@@ -220,7 +220,7 @@ func (x *examined) calls() (all, leaseType string) {
 
 // ask asks for keys as a lookup does, or as explain does.
 func (x *examined) ask(probe bool, keys ...string) {
-	_, err := x.client.ask(contextWithin(x, testTimeout), backend.KeyList(keys), probe)
+	_, err := x.client.Exists(contextWithin(x, testTimeout), backend.KeyList(keys), probe)
 	require.NoError(x, err)
 }
 

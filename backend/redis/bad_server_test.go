@@ -112,7 +112,7 @@ func TestHugeAnswers(t *testing.T) {
 	slots := "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n"
 	for name, call := range map[string]func(ctx context.Context, b *Backend) error{
 		"exists": func(ctx context.Context, b *Backend) error {
-			_, err := b.Exists(ctx, backend.KeyList(blocks("m", 3)))
+			_, err := b.Exists(ctx, backend.KeyList(blocks("m", 3)), false)
 			return err
 		},
 		"scan": func(ctx context.Context, b *Backend) error { _, err := b.Sample(ctx); return err },
@@ -174,7 +174,7 @@ func TestFailedConnectionsAreClosed(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	b := testBackend(t, Config{URL: "redis://" + addr, IOTimeout: 5 * time.Millisecond})
 	for range 10 {
-		_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)))
+		_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)), false)
 		require.Error(t, err)
 	}
 	require.Eventually(t, func() bool {

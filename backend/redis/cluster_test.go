@@ -85,7 +85,7 @@ func TestHostOfAsked(t *testing.T) {
 				b := testBackend(t, Config{URL: "redis-cluster://127.0.0.3:1?addr=" + listeners[0].Addr().String()})
 				require.NoError(t, b.Store(testContext(t), blocks("m", 3)))
 				require.EqualValues(t, 3, stored[1].Load())
-				answers, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 2)))
+				answers, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 2)), false)
 				require.NoError(t, err)
 				require.Equal(t, []int{1, 1}, answers)
 			})
@@ -125,7 +125,7 @@ func TestNullReplies(t *testing.T) {
 					cfg.URL += "/3"
 				}
 				b := testBackend(t, cfg)
-				_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)))
+				_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)), false)
 				for _, err := range []error{err, b.Store(testContext(t), blocks("m", 1)), b.Evict(testContext(t), blocks("m", 1)), b.Reset(testContext(t))} {
 					require.Error(t, err)
 					require.NotContains(t, err.Error(), "redis: nil")

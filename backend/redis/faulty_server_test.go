@@ -201,7 +201,7 @@ func TestCommandsOfLookups(t *testing.T) {
 	for _, scheme := range []string{"redis", "redis-cluster"} {
 		s := startFaulty(t, "nothing")
 		b := testBackend(t, Config{URL: scheme + "://" + s.addr})
-		answers, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1000)))
+		answers, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1000)), false)
 		require.NoError(t, err)
 		require.Len(t, answers, 1000)
 		_ = b.Store(testContext(t), blocks("m", 3))
@@ -251,7 +251,7 @@ func TestHugeAnnouncementError(t *testing.T) {
 	s := startFaulty(t, "exists")
 	f := sends("$2147483647\r\n")
 	s.fault.Store(&f)
-	_, err := testBackend(t, Config{URL: "redis://" + s.addr}).Exists(testContext(t), backend.KeyList(blocks("m", 3)))
+	_, err := testBackend(t, Config{URL: "redis://" + s.addr}).Exists(testContext(t), backend.KeyList(blocks("m", 3)), false)
 	require.EqualError(t, err, "bad reply: redis: "+s.addr+
 		": the server announced a string of 2147483647 bytes, at most 1048576 are accepted")
 }
@@ -275,7 +275,7 @@ func TestHugeAnnouncementTransports(t *testing.T) {
 			l = tls.NewListener(l, certified.TLS)
 		}
 		go serveListener(l, s.serve)
-		_, err = testBackend(t, Config{URL: url}).Exists(testContext(t), backend.KeyList(blocks("m", 3)))
+		_, err = testBackend(t, Config{URL: url}).Exists(testContext(t), backend.KeyList(blocks("m", 3)), false)
 		require.ErrorContains(t, err, "a string of 2147483647 bytes", url)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// MaxKeys implements backend.Sizer: the keys there, times maxmemory, divided by the memory that is used. It is 0 without a maxmemory,
+// MaxKeys implements backend.Backend: the keys there, times maxmemory, divided by the memory that is used. It is 0 without a maxmemory,
 // while less than half of it is used, and without permission for INFO or DBSIZE.
 func (b *Backend) MaxKeys(ctx context.Context) (int64, error) {
 	var sum, unknown atomic.Int64

@@ -138,6 +138,7 @@ func (discardLogger) Printf(context.Context, string, ...any) {}
 // Backend is a pool in a Redis or Valkey. Create it with New. It is safe for concurrent
 // use.
 type Backend struct {
+	backend.Plain
 	cfg Config
 	*connections
 }
@@ -261,7 +262,7 @@ func (b *Backend) do(ctx context.Context, writes bool, call func(ctx context.Con
 
 // Exists returns one answer for each key: 1 if it is present, 0 if it is absent. If any part
 // fails, it returns only an error.
-func (b *Backend) Exists(ctx context.Context, asked backend.Keys) ([]int, error) {
+func (b *Backend) Exists(ctx context.Context, asked backend.Keys, _ bool) ([]int, error) {
 	keys := asked.Strings()
 	if len(keys) == 0 {
 		return nil, nil

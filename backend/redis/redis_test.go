@@ -53,7 +53,7 @@ func checkAllCalls(t *testing.T, b *Backend) {
 	want := make([]int, len(keys))
 	check := func() {
 		t.Helper()
-		got, err := b.Exists(ctx, backend.KeyList(keys))
+		got, err := b.Exists(ctx, backend.KeyList(keys), false)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
@@ -75,7 +75,7 @@ func checkAllCalls(t *testing.T, b *Backend) {
 	require.NoError(t, b.Reset(ctx))
 	clear(want)
 	check()
-	answers, err := b.Exists(ctx, backend.KeyList(nil))
+	answers, err := b.Exists(ctx, backend.KeyList(nil), false)
 	require.NoError(t, err)
 	require.Empty(t, answers)
 	require.NoError(t, b.Store(ctx, nil))
@@ -136,7 +136,7 @@ func TestPasswordAndACL(t *testing.T) {
 	checkAllCalls(t, testBackend(t, Config{URL: "redis://writer:secret@" + s.Addr}))
 	reader := testBackend(t, Config{URL: "redis://reader:secret@" + s.Addr})
 	keys := blocks("m", 20)
-	_, err := reader.Exists(testContext(t), backend.KeyList(keys))
+	_, err := reader.Exists(testContext(t), backend.KeyList(keys), false)
 	require.NoError(t, err)
 	for _, err := range []error{reader.Store(testContext(t), keys), reader.Evict(testContext(t), keys), reader.Reset(testContext(t))} {
 		require.ErrorIs(t, err, backend.ErrReadOnly)
@@ -147,7 +147,7 @@ func TestPasswordAndACL(t *testing.T) {
 	info, err := reader.Info(testContext(t))
 	require.NoError(t, err)
 	require.Equal(t, Info{Nodes: 1, RoundTrip: info.RoundTrip}, info)
-	_, err = testBackend(t, Config{URL: "redis://reader:secret@" + s.Addr, KeyPrefix: "other"}).Exists(testContext(t), backend.KeyList(blocks("other", 3)))
+	_, err = testBackend(t, Config{URL: "redis://reader:secret@" + s.Addr, KeyPrefix: "other"}).Exists(testContext(t), backend.KeyList(blocks("other", 3)), false)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	require.ErrorContains(t, err, "NOPERM")
 }
@@ -161,7 +161,7 @@ func TestTLS(t *testing.T) {
 		"not valid for any names":                 "?server_name=other&ca=" + cert + "&cert=" + cert + "&key=" + key,
 		"does it want a certificate":              "?ca=" + cert,
 	} {
-		_, err := testBackend(t, Config{URL: "rediss://:open@" + s.Addr + query}).Exists(testContext(t), backend.KeyList(blocks("m", 1)))
+		_, err := testBackend(t, Config{URL: "rediss://:open@" + s.Addr + query}).Exists(testContext(t), backend.KeyList(blocks("m", 1)), false)
 		require.ErrorIs(t, err, backend.ErrUnavailable)
 		require.ErrorContains(t, err, want)
 	}
@@ -199,7 +199,7 @@ func TestPresence(t *testing.T) {
 				}
 				require.NoError(t, b.Reset(testContext(t)))
 				require.NoError(t, b.Store(testContext(t), store))
-				got, err := b.Exists(testContext(t), backend.KeyList(keys))
+				got, err := b.Exists(testContext(t), backend.KeyList(keys), false)
 				require.NoError(t, err)
 				require.Equal(t, want, got, "%s %d keys, share %v", url, n, share)
 			}
@@ -228,7 +228,7 @@ func TestMovingSlots(t *testing.T) {
 	}
 	check := func() {
 		t.Helper()
-		got, err := b.Exists(ctx, backend.KeyList(keys))
+		got, err := b.Exists(ctx, backend.KeyList(keys), false)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
@@ -281,10 +281,10 @@ func TestResetSparesOthers(t *testing.T) {
 		for _, other := range others {
 			require.EqualValues(t, 1, client.Exists(testContext(t), other).Val(), "%q", other)
 		}
-		answers, err := other.Exists(testContext(t), backend.KeyList(blocks("m", 10)[2:]))
+		answers, err := other.Exists(testContext(t), backend.KeyList(blocks("m", 10)[2:]), false)
 		require.NoError(t, err)
 		require.Equal(t, []int{1, 1, 1, 1, 1, 1, 1, 1}, answers)
-		answers, err = b.Exists(testContext(t), backend.KeyList(keys))
+		answers, err = b.Exists(testContext(t), backend.KeyList(keys), false)
 		require.NoError(t, err)
 		require.Equal(t, make([]int, 5000), answers)
 		require.NoError(t, other.Reset(testContext(t)))
@@ -317,7 +317,7 @@ func TestTimeToLive(t *testing.T) {
 	}
 	noLimit := testBackend(t, Config{URL: "redis://" + s.Addr})
 	require.Eventually(t, func() bool {
-		answers, err := noLimit.Exists(testContext(t), backend.KeyList(keys))
+		answers, err := noLimit.Exists(testContext(t), backend.KeyList(keys), false)
 		return err == nil && fmt.Sprint(answers) == "[0 0 0]"
 	}, testTimeout, time.Millisecond)
 	require.NoError(t, client.Set(testContext(t), keys[1], "another's", 0).Err())
@@ -414,7 +414,7 @@ func TestWrongConnections(t *testing.T) {
 			}
 			b := testBackend(t, Config{URL: tt.url, DialTimeout: timeout / 2})
 			ctx, cancel := context.WithTimeout(context.Background(), timeout)
-			_, err := b.Exists(ctx, backend.KeyList(blocks("m", 600)))
+			_, err := b.Exists(ctx, backend.KeyList(blocks("m", 600)), false)
 			cancel()
 			require.Error(t, err)
 			t.Log(err)
@@ -561,7 +561,7 @@ func TestNewDoesNotWait(t *testing.T) {
 	require.Zero(t, numQueries.Load(), "the DNS is not asked either")
 	require.NoError(t, b.Close())
 	require.NoError(t, b.Close())
-	_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)))
+	_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)), false)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	require.ErrorContains(t, err, "closed")
 }
@@ -579,7 +579,7 @@ func TestContext(t *testing.T) {
 			}
 			require.NoError(t, syscall.Kill(s.PID, syscall.SIGSTOP))
 			calls := map[string]func(ctx context.Context) error{
-				"exists": func(ctx context.Context) error { _, err := b.Exists(ctx, backend.KeyList(keys)); return err },
+				"exists": func(ctx context.Context) error { _, err := b.Exists(ctx, backend.KeyList(keys), false); return err },
 				"store":  func(ctx context.Context) error { return b.Store(ctx, keys) },
 				"reset":  b.Reset,
 				"info":   func(ctx context.Context) error { _, err := b.Info(ctx); return err },
@@ -603,7 +603,7 @@ func TestContext(t *testing.T) {
 				require.ErrorIs(t, call(ctx), context.Canceled, what)
 			}
 			require.NoError(t, syscall.Kill(s.PID, syscall.SIGCONT))
-			_, err := b.Exists(testContext(t), backend.KeyList(keys))
+			_, err := b.Exists(testContext(t), backend.KeyList(keys), false)
 			require.NoError(t, err)
 		})
 	}
@@ -619,7 +619,7 @@ func TestFewConnections(t *testing.T) {
 	for range 30 {
 		callers.Go(func() {
 			for range 5 {
-				answers, err := b.Exists(testContext(t), backend.KeyList(keys))
+				answers, err := b.Exists(testContext(t), backend.KeyList(keys), false)
 				if err != nil || answers[299] != 1 || answers[300] != 0 {
 					t.Error("wrong", err)
 				}
@@ -644,7 +644,7 @@ func TestPartialFailure(t *testing.T) {
 	require.NoError(t, b.Store(testContext(t), keys))
 	c.Nodes[2].Kill()
 	for range 20 {
-		answers, err := b.Exists(testContext(t), backend.KeyList(keys))
+		answers, err := b.Exists(testContext(t), backend.KeyList(keys), false)
 		require.Error(t, err)
 		require.Nil(t, answers)
 		require.ErrorIs(t, err, backend.ErrUnavailable)
@@ -659,12 +659,12 @@ func TestPartialFailure(t *testing.T) {
 			break
 		}
 	}
-	_, err := b.Exists(testContext(t), backend.KeyList(alive))
+	_, err := b.Exists(testContext(t), backend.KeyList(alive), false)
 	require.NoError(t, err, "the others serve")
 	c.Nodes[2].Stop()
 	c.Nodes[2].Start(t)
 	c.WaitReady(t)
-	require.Eventually(t, func() bool { _, err := b.Exists(testContext(t), backend.KeyList(keys)); return err == nil }, testTimeout, 20*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := b.Exists(testContext(t), backend.KeyList(keys), false); return err == nil }, testTimeout, 20*time.Millisecond)
 	for _, n := range c.Nodes {
 		require.NoError(t, n.Client(t).ConfigSet(testContext(t), "cluster-require-full-coverage", "yes").Err())
 	}

@@ -288,7 +288,7 @@ func benchmarkExists(b *testing.B, ours *Backend, rdb goredis.UniversalClient, k
 	b.ReportAllocs()
 	for b.Loop() {
 		start := time.Now()
-		got, err := ours.Exists(ctx, backend.KeyList(keys))
+		got, err := ours.Exists(ctx, backend.KeyList(keys), false)
 		ourTimes = append(ourTimes, time.Since(start))
 		if err != nil || !slices.Equal(got, want) {
 			b.Fatal("wrong", err)

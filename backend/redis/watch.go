@@ -13,16 +13,13 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/internal/ctxerr"
 	"github.com/hitline/hitline/internal/idleconn"
 )
 
-var _ backend.Watcher = (*Backend)(nil)
-
 // processes is what is known of the server processes without asking them.
 type processes struct {
-	generation atomic.Uint64             // see backend.Watcher
+	generation atomic.Uint64             // see backend.Backend
 	failure    atomic.Pointer[error]     // why the servers cannot be reached, nil if they can
 	refused    atomic.Bool               // nothing listened at an address, and watch has not looked since
 	mu         sync.Mutex                // guards the fields below
@@ -31,10 +28,10 @@ type processes struct {
 	primaries  string                    // of a cluster: who has which slots
 }
 
-// Generation implements backend.Watcher.
+// Generation implements backend.Backend.
 func (b *Backend) Generation() uint64 { return b.processes.generation.Load() }
 
-// Failure implements backend.Watcher: an idle connection has ended, or an address refused one, and none could be made
+// Failure implements backend.Backend: an idle connection has ended, or an address refused one, and none could be made
 // since.
 func (b *Backend) Failure() error {
 	if failure := b.processes.failure.Load(); failure != nil {

@@ -23,7 +23,7 @@ func useConns(t *testing.T, b *Backend) {
 	for range 4 {
 		callers.Go(func() {
 			for range 5 {
-				_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 2000)))
+				_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 2000)), false)
 				if err != nil {
 					t.Error(err)
 				}
@@ -99,7 +99,7 @@ func TestServerIsReplaced(t *testing.T) {
 func TestNoServerYet(t *testing.T) {
 	b := testBackend(t, Config{URL: "redis://" + storetest.FreeAddr(t)})
 	require.NoError(t, b.Failure())
-	_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)))
+	_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)), false)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	storetest.Eventually(t, "it is noticed", func() bool { return b.Failure() != nil })
 }
@@ -170,7 +170,7 @@ func TestGeneration(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := startWatched(t, "1")
 			b := testBackend(t, Config{URL: "redis://" + s.addr})
-			exists := func() error { _, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1))); return err }
+			exists := func() error { _, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)), false); return err }
 			require.NoError(t, exists())
 			before := b.Generation()
 			tc.do(s)
@@ -187,7 +187,7 @@ func TestServerWithoutID(t *testing.T) {
 	s.id.Store(nil)
 	b := testBackend(t, Config{URL: "redis://" + s.addr})
 	for range 3 {
-		_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)))
+		_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)), false)
 		require.NoError(t, err)
 		s.cut()
 	}
@@ -209,7 +209,7 @@ func TestPrimaries(t *testing.T) {
 		for range 5 {
 			_, err := b.client.ClusterSlots(context.Background()).Result() // of any node
 			require.NoError(t, err)
-			_, err = b.Exists(testContext(t), backend.KeyList(blocks("m", 500)))
+			_, err = b.Exists(testContext(t), backend.KeyList(blocks("m", 500)), false)
 			require.NoError(t, err)
 		}
 		return b.Generation() == before

@@ -88,7 +88,7 @@ func (m *Master) await(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
-		_, err := client.Exists(ctx, backend.KeyList{"ready"})
+		_, err := client.Exists(ctx, backend.KeyList{"ready"}, false)
 		if err == nil {
 			return nil
 		}

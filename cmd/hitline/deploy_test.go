@@ -23,6 +23,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/metrics"
@@ -49,7 +50,7 @@ func loadConfig(t *testing.T, text string) *config.Config {
 func describedMetrics(t *testing.T) map[string]bool {
 	t.Helper()
 	all := []prometheus.Collector{&routermetrics.Collector{}}
-	for _, store := range []backend.Backend{nil, namedStore{}} {
+	for _, store := range []backend.Backend{nil, &lookuptest.KeyStore{}} {
 		service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, ModelName: "m"}, Backend: store})
 		require.NoError(t, err)
 		srv, err := server.New(service, server.Config{})

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/httpapi"
@@ -66,11 +66,6 @@ func TestMemoryWarnings(t *testing.T) {
 	require.NotEmpty(t, warn())
 }
 
-// namedStore is a store that nobody asks.
-type namedStore struct{ backend.Backend }
-
-func (namedStore) Name() string { return "named" }
-
 // Hashes, keys and what connections hold have parts of the account that none of the others can
 // use, and by default the parts are what they are without one.
 func TestPartsOfTheAccount(t *testing.T) {
@@ -78,7 +73,7 @@ func TestPartsOfTheAccount(t *testing.T) {
 		storeMemory: {lookup.DefaultMaxBytes, storeMemory / 16 * 10},
 		128 << 20:   {24 << 20, 80 << 20},
 	} {
-		shared := lookup.NewSharedBackend(namedStore{}, lookup.RemoteConfig{Memory: lookup.NewMemoryAccount(most)}, nil)
+		shared := lookup.NewSharedBackend(&lookuptest.KeyStore{}, lookup.RemoteConfig{Memory: lookup.NewMemoryAccount(most)}, nil)
 		got := shared.Config()
 		require.Equal(t, want, [2]int64{got.MaxBytes, got.MaxKeyBytes})
 		require.LessOrEqual(t, got.MaxBytes+got.MaxKeyBytes+most/8, most)

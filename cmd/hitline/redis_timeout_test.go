@@ -68,7 +68,7 @@ func TestRedisTimeoutIsObeyed(t *testing.T) {
 	defer store.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), store.remote.Timeout)
 	defer cancel()
-	answers, err := store.Exists(ctx, backend.KeyList{"m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@00"})
+	answers, err := store.Exists(ctx, backend.KeyList{"m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@00"}, false)
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, answers)
 	require.EqualValues(t, 1, calls.Load())

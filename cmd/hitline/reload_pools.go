@@ -59,7 +59,7 @@ func (p *servedPools) shareMemory(before *servedPools, all []server.ServedPool) 
 	var added []*lookup.Service
 	for _, pool := range all {
 		if had[pool.Service] || pool.Described {
-			left -= pool.Service.LimitMemory(share)
+			left -= pool.Service.Memory().Limit(share)
 		} else {
 			added = append(added, pool.Service)
 		}
@@ -69,7 +69,7 @@ func (p *servedPools) shareMemory(before *servedPools, all []server.ServedPool) 
 	}
 	bound := max(min(share, left/int64(len(added))), index.MinMaxBytes)
 	for _, service := range added {
-		service.LimitMemory(bound)
+		service.Memory().Limit(bound)
 	}
 	if bound < share {
 		return bound

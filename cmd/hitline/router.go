@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/cpushare"
@@ -49,9 +48,8 @@ func (r *running) closeRouter() {
 // poolOf returns what says what a model's store can load.
 func (r *running) poolOf(m *config.RouterModel) router.Pool {
 	if len(m.HiCache) > 0 {
-		store := r.store.Backend.(backend.Prober) // Mooncake's is one
 		p := hicache.New(hicache.Config{
-			URLs: m.HiCache, PageSize: m.BlockSize, Store: store, Timeout: r.store.remote.Timeout, Logger: r.logger,
+			URLs: m.HiCache, PageSize: m.BlockSize, Store: r.store.Backend, Timeout: r.store.remote.Timeout, Logger: r.logger,
 		})
 		r.hicaches = append(r.hicaches, p)
 		return p
@@ -71,10 +69,10 @@ func (r *running) poolOf(m *config.RouterModel) router.Pool {
 // storePool is a pool over a store. A request over HTTP that waits for the store holds no processor: see cpushare.Pause.
 type storePool struct{ *lookup.Service }
 
-// ProbePrompt implements router.Pool.
-func (p storePool) ProbePrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error) {
+// PeekPrompt implements router.Pool.
+func (p storePool) PeekPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error) {
 	defer cpushare.Pause(ctx)()
-	return p.Service.ProbePrompt(ctx, numTokens, hashes)
+	return p.Service.PeekPrompt(ctx, numTokens, hashes)
 }
 
 // ready returns what else the server waits for, nil if for nothing.

@@ -40,10 +40,7 @@ func (s *remoteStore) forDiagnosis() *diagnosis.Store {
 	return &diagnosis.Store{
 		Backend: s.Name(), Address: s.String(), Timeout: s.remote.Timeout,
 		Exists: func(ctx context.Context, keys []string) ([]int, error) {
-			if p, ok := s.Backend.(backend.Prober); ok {
-				return p.Probe(ctx, backend.KeyList(keys))
-			}
-			return s.Exists(ctx, backend.KeyList(keys))
+			return s.Backend.Exists(ctx, backend.KeyList(keys), true)
 		},
 		Info: s.info, Sample: s.sample, Reachable: s.reachable,
 	}

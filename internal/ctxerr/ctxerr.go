@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// LongAgo, set as the deadline of a socket, ends its reads, writes and accepts at once.
+var LongAgo = time.Unix(1, 0)
+
 // Of returns the error of ctx, also if its deadline has passed but ctx has not ended yet: a
 // socket may see the deadline a little earlier.
 func Of(ctx context.Context) error {

@@ -18,6 +18,7 @@ import (
 // KeyStore is a backend in memory that a test can make slow or wrong. The zero value is
 // empty.
 type KeyStore struct {
+	backend.Plain
 	mu   sync.Mutex
 	Keys map[string]bool // must not be accessed during calls
 
@@ -52,7 +53,7 @@ func (k *KeyStore) enter(ctx context.Context, op string, keys []string) error {
 }
 
 // Exists implements backend.Backend.
-func (k *KeyStore) Exists(ctx context.Context, asked backend.Keys) ([]int, error) {
+func (k *KeyStore) Exists(ctx context.Context, asked backend.Keys, _ bool) ([]int, error) {
 	keys := asked.Strings()
 	if err := k.enter(ctx, "exists", keys); err != nil {
 		return nil, err

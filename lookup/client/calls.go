@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hitline/hitline/internal/ctxerr"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -52,9 +53,6 @@ const (
 	minBusyDelay = 10 * time.Millisecond
 	maxBusyDelay = 500 * time.Millisecond
 )
-
-// aLongTimeAgo, set as a deadline, interrupts a write at once.
-var aLongTimeAgo = time.Unix(1, 0)
 
 // getCall returns a call to submit, from the pool.
 func (t *transport) getCall(r request) *call {
@@ -246,7 +244,7 @@ func (t *transport) abandonLocked(cl *call) {
 	case callWriting:
 		cl.abandoned = true
 		if t.conn != nil && t.socket && cl.async == nil { // an AsyncClient does not wait for its copy
-			_ = t.conn.SetWriteDeadline(aLongTimeAgo)
+			_ = t.conn.SetWriteDeadline(ctxerr.LongAgo)
 		}
 		return
 	case callDone:

@@ -211,13 +211,13 @@ func TestZeros(t *testing.T) {
 
 // brokenStore is a backend that fails when it is told to.
 type brokenStore struct {
-	backend.Backend
+	lookuptest.KeyStore
 	err error
 }
 
 func (s *brokenStore) Name() string { return "broken" }
 
-func (s *brokenStore) Exists(_ context.Context, keys backend.Keys) ([]int, error) {
+func (s *brokenStore) Exists(_ context.Context, keys backend.Keys, _ bool) ([]int, error) {
 	return make([]int, keys.Len()), s.err
 }
 

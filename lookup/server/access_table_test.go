@@ -108,7 +108,7 @@ func startAccess(t *testing.T, store *lookuptest.KeyStore) *Server {
 	service, err := lookup.NewService(cfg)
 	require.NoError(t, err)
 	if store != nil {
-		second.Backend, second.Shared, second.Remote = store, service.Backend(), patient
+		second.Backend, second.Shared, second.Remote = store, service.Backend().Shared(), patient
 	}
 	other, err := lookup.NewService(second)
 	require.NoError(t, err)

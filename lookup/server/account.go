@@ -73,7 +73,7 @@ func (a *accounting) openAccount(service *lookup.Service) *tokens.Account {
 	pool.Size = func(ctx context.Context) (int64, error) { return service.NumBlocks(ctx, a.Number() == 1) }
 	if !pool.Stores {
 		pool.Look = func(ctx context.Context, m *tokens.Missing) ([]int, error) {
-			return service.Look(ctx, m.Groups, m.Hashes)
+			return service.Backend().Look(ctx, m.Groups, m.Hashes)
 		}
 	}
 	for g, places := range service.Places() {

@@ -164,7 +164,7 @@ var ownRequests = []string{"explain", "store", "evict", "ping", "stat"}
 
 // failedReply is the reply to a lookup that fails.
 func failedReply(server *Server) string {
-	if server.pools.own.service.HasTailBoundaries() {
+	if server.pools.own.service.Coordinator().HasTailBoundaries() {
 		return "00000000"
 	}
 	return "00"

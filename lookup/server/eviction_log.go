@@ -6,7 +6,7 @@ import "time"
 // is called once a second, and not by two goroutines at a time.
 func (s *Server) logEvictions(now time.Time) {
 	for _, p := range s.pools.list() {
-		age, evicts := p.service.EvictionAge(now)
+		age, evicts := p.service.Memory().EvictionAge(now)
 		if !evicts || p.evictionLogged {
 			continue
 		}

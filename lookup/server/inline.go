@@ -52,13 +52,13 @@ func (s *session) beginInline(q *netproto.Request) (wanted bool) {
 	}
 	switch q.Tag {
 	case netproto.TagLookup, netproto.TagLookupFrom:
-		r.query = s.service.NewQuery()
+		r.query = s.service.Memory().NewQuery()
 		wanted, r.err = r.query.Begin(q.NumTokens, q.Unaligned, int64(q.Start), q.HashLen, q.NumHashes)
 		return wanted
 	case netproto.TagStore:
-		r.err = s.service.BeginStore(&r.change, coordinator.GroupRank(q.GroupRank))
+		r.err = s.service.Memory().BeginStore(&r.change, coordinator.GroupRank(q.GroupRank))
 	default:
-		r.err = s.service.BeginEvict(&r.change, coordinator.GroupRank(q.GroupRank))
+		r.err = s.service.Memory().BeginEvict(&r.change, coordinator.GroupRank(q.GroupRank))
 	}
 	if r.err == nil {
 		s.beginChange(q)

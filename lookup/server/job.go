@@ -264,7 +264,7 @@ func (j *job) answerKnown() bool {
 		return false
 	}
 	j.session.ended = requestsPerLook - 1 // the turn may be over: the clock is looked at next
-	answer, ok := j.service.LookupKnown(j.numTokens, j.hashes())
+	answer, ok := j.service.Backend().LookupKnown(j.numTokens, j.hashes())
 	if ok {
 		j.isHit, j.answer, j.reply = true, answer, appendHit(j.reply, j.q.Envelope, answer.Hit)
 		j.release()

@@ -46,7 +46,7 @@ func applyPool(s *session, j *job) error {
 
 // resetRefused returns why a reset would be refused on this connection, empty if it would not.
 func (s *session) resetRefused() string {
-	err := s.service.CheckReset()
+	err := s.service.Backend().CheckReset()
 	if !s.permissions.Allows(netproto.TagReset) {
 		err = s.notAllowed(netproto.TagReset)
 	}
@@ -194,8 +194,9 @@ func (p *pool) reply(rules *coordinator.Coordinator) api.Pool {
 		TailBoundaries: rules.HasTailBoundaries(), Backend: "memory", Pool: config,
 	}
 	if b := p.service.Backend(); b != nil {
-		r.Backend, r.LeaseMS, r.BackendTimeoutMS = b.Name(), p.service.LeaseLeft().Milliseconds(), p.service.BackendTimeout().Milliseconds()
-		r.Renew = renewWords[p.service.Renewal()]
+		info := b.Info()
+		r.Backend, r.LeaseMS, r.BackendTimeoutMS = b.Shared().Name(), info.LeaseLeft.Milliseconds(), info.Timeout.Milliseconds()
+		r.Renew = renewWords[info.Renewal]
 	}
 	var prefixes []string
 	for g := range rules.NumGroups() {

@@ -99,9 +99,9 @@ func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 	}
 	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, logger: cfg.Logger}
 	if service != nil {
-		cfg.Backend = service.Backend()
+		cfg.Backend = service.Backend().Shared()
 	} else if len(cfg.Pools) > 0 && cfg.Pools[0].Service != nil {
-		cfg.Backend = cfg.Pools[0].Service.Backend()
+		cfg.Backend = cfg.Pools[0].Service.Backend().Shared()
 	}
 	ps.backend = cfg.Backend
 	var err error
@@ -348,7 +348,7 @@ func (ps *pools) makeDescribed(name string, described *coordinator.Coordinator) 
 	if err != nil {
 		return nil, err
 	}
-	if service.Backend() != ps.backend {
+	if service.Backend().Shared() != ps.backend {
 		return nil, fmt.Errorf("%w: the service of a described pool has another backend", api.ErrConfig)
 	}
 	p := newPool(name, service)

@@ -35,7 +35,7 @@ func (s *session) refuse(tag netproto.Tag, p *pool, envelope []byte, err error) 
 	ofReference := tag == netproto.TagLookup || tag == netproto.TagReset || tag == netproto.TagUnknown
 	ofServer := r.Refusal == api.RefusalNotAllowed || r.Refusal == api.RefusalBusy
 	switch {
-	case tag == netproto.TagLookup && p != nil && p.service.HasTailBoundaries() && (s.reader.ZMTP() || !ofServer):
+	case tag == netproto.TagLookup && p != nil && p.service.Coordinator().HasTailBoundaries() && (s.reader.ZMTP() || !ofServer):
 		s.out.B = appendHit(s.out.B, envelope, api.Hit{})
 	case ofReference && s.reader.ZMTP():
 		s.out.B = netproto.AppendRefusal(s.out.B, envelope, netproto.StatusFailed, "", nil)

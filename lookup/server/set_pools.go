@@ -69,7 +69,7 @@ func (ps *pools) checkNamed(named ServedPool, others map[string]*pool) error {
 		return fmt.Errorf("%w: pool %q has no service", api.ErrConfig, named.Name)
 	case err != nil:
 		return fmt.Errorf("%w: pool %q: %w", api.ErrConfig, named.Name, err)
-	case named.Service.Backend() != ps.backend:
+	case named.Service.Backend().Shared() != ps.backend:
 		return fmt.Errorf("%w: pool %q has another backend than the others", api.ErrConfig, named.Name)
 	case others[named.Name] != nil:
 		return fmt.Errorf("%w: two pools are named %q", api.ErrConfig, named.Name)

@@ -25,14 +25,14 @@ func FuzzLayout(f *testing.F) {
 		}
 		pages := int(n)
 		hashes := coordinator.NewHashes(make([]byte, 32*pages), 32)
-		hit, err := l.probe(context.Background(), store{}, hashes, pages)
+		hit, err := l.peek(context.Background(), store{}, hashes, pages)
 		require.NoError(t, err)
 		require.Zero(t, hit)
 		full := store{}
 		for _, key := range l.keys(hashes, 0, pages).KeyList {
 			full[key] = true
 		}
-		hit, err = l.probe(context.Background(), full, hashes, pages)
+		hit, err = l.peek(context.Background(), full, hashes, pages)
 		require.NoError(t, err)
 		require.Equal(t, pages, hit)
 	})

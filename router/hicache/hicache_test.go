@@ -26,7 +26,7 @@ import (
 // store has keys. It leaves out the answers that no longer matter.
 type store map[string]bool
 
-func (s store) Probe(_ context.Context, keys backend.Keys) (answers []int, err error) {
+func (s store) Exists(_ context.Context, keys backend.Keys, _ bool) (answers []int, err error) {
 	for i, key := range keys.Strings() {
 		answer := 0
 		if s[key] {
@@ -42,7 +42,7 @@ func (s store) Probe(_ context.Context, keys backend.Keys) (answers []int, err e
 // failingStore does not answer.
 type failingStore struct{}
 
-func (failingStore) Probe(context.Context, backend.Keys) ([]int, error) {
+func (failingStore) Exists(context.Context, backend.Keys, bool) ([]int, error) {
 	return nil, errors.New("no leader")
 }
 
@@ -76,7 +76,7 @@ func TestConformance(t *testing.T) {
 		for _, key := range c.Present {
 			present[key] = true
 		}
-		if n, err := l.probe(context.Background(), present, coordinator.NewHashes(blob, 32), len(c.Pages)); n != c.Hit || err != nil {
+		if n, err := l.peek(context.Background(), present, coordinator.NewHashes(blob, 32), len(c.Pages)); n != c.Hit || err != nil {
 			return conformance.Differs("%d pages, %v; recorded are %d", n, err, c.Hit)
 		}
 		return conformance.Verdict{}
@@ -91,7 +91,7 @@ func layoutOf(pools string) string {
 const kv = `{"pool": "kv", "suffixes": ["__k"], "hit_policy": "all_pages"}`
 
 // A prompt of many pages is asked about in several calls. One token is left to compute.
-func TestProbePrompt(t *testing.T) {
+func TestPeekPrompt(t *testing.T) {
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, layoutOf(kv+`, {"pool": "swa", "suffixes": ["__swa"], "hit_policy": "trailing_pages", "trailing_pages": 2}`))
 	}))
@@ -107,14 +107,14 @@ func TestProbePrompt(t *testing.T) {
 	p := newKnown(t, cfg)
 	hashes := coordinator.NewHashes(blob, 32)
 	for numTokens, want := range map[int64]int64{0: 0, 4: 0, 5: 4, 4 * pages: 4 * (pages - 3), 4*pages + 1: 4 * pages, 1 << 40: 4 * pages} {
-		hit, err := p.ProbePrompt(t.Context(), numTokens, hashes)
+		hit, err := p.PeekPrompt(t.Context(), numTokens, hashes)
 		require.NoError(t, err)
 		require.Equal(t, want, hit.Tokens, "%d tokens", numTokens)
 	}
 	require.Equal(t, 32, p.Pool().HashLen)
 
 	cfg.Store = failingStore{}
-	_, err := newKnown(t, cfg).ProbePrompt(t.Context(), 9, hashes)
+	_, err := newKnown(t, cfg).PeekPrompt(t.Context(), 9, hashes)
 	require.Equal(t, router.LoadableUnknown("the store does not answer: no leader"), err)
 }
 
@@ -158,7 +158,7 @@ func TestUnknown(t *testing.T) {
 	} {
 		reply.Store(&test.reply)
 		storetest.Eventually(t, "the engine is asked again", func() bool { return p.known.Load().why == test.why })
-		_, err := p.ProbePrompt(t.Context(), 9, coordinator.NewHashes(make([]byte, 64), 32))
+		_, err := p.PeekPrompt(t.Context(), 9, coordinator.NewHashes(make([]byte, 64), 32))
 		if test.why == "" || test.reply == noJSON {
 			require.NoError(t, err)
 			continue
@@ -167,7 +167,7 @@ func TestUnknown(t *testing.T) {
 	}
 	engine.Close()
 	storetest.Eventually(t, "the engine has gone", func() bool { return p.known.Load().why == gone })
-	_, err := p.ProbePrompt(t.Context(), 9, coordinator.NewHashes(make([]byte, 64), 32))
+	_, err := p.PeekPrompt(t.Context(), 9, coordinator.NewHashes(make([]byte, 64), 32))
 	require.NoError(t, err)
 }
 

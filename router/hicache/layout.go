@@ -137,12 +137,12 @@ func (l *layout) keys(hashes coordinator.Hashes, from, to int) pageKeys {
 }
 
 // probe returns how many of the first pages the store can load.
-func (l *layout) probe(ctx context.Context, store backend.Prober, hashes coordinator.Hashes, pages int) (int, error) {
+func (l *layout) peek(ctx context.Context, store Store, hashes coordinator.Hashes, pages int) (int, error) {
 	found := hit{layout: l, runs: make([]int, len(l.trailing))}
 	for from := 0; from < pages; {
 		to := min(pages, from+maxKeys/len(l.suffixes))
 		keys := l.keys(hashes, from, to)
-		answers, err := store.Probe(ctx, keys)
+		answers, err := store.Exists(ctx, keys, true)
 		if err != nil {
 			return 0, err
 		}

@@ -32,11 +32,16 @@ const (
 // MaxURLs bounds Config.URLs. All are asked at a time.
 const MaxURLs = 16
 
+// Store is the part of a backend.Backend that a Pool asks.
+type Store interface {
+	Exists(ctx context.Context, keys backend.Keys, peek bool) ([]int, error)
+}
+
 // Config configures a Pool. All is required.
 type Config struct {
 	URLs     []string // of /get_hicache_l3_cache_layout of engines that share a store, see CheckURL
 	PageSize int      // tokens
-	Store    backend.Prober
+	Store    Store
 	Timeout  time.Duration // of asking the store about one prompt
 	Logger   *slog.Logger
 }
@@ -166,9 +171,9 @@ func (p *Pool) Pool() coordinator.Pool {
 	return coordinator.Pool{HashBlockSize: p.cfg.PageSize, HashLen: blockhash.DigestLen}
 }
 
-// ProbePrompt implements router.Pool. hashes are those that pages have in the storage. As in the engine, one token is left
+// PeekPrompt implements router.Pool. hashes are those that pages have in the storage. As in the engine, one token is left
 // to compute.
-func (p *Pool) ProbePrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error) {
+func (p *Pool) PeekPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error) {
 	known := p.known.Load()
 	if known.layout == nil {
 		return coordinator.Hit{}, router.LoadableUnknown(known.why)
@@ -184,7 +189,7 @@ func (p *Pool) ProbePrompt(ctx context.Context, numTokens int64, hashes coordina
 	}
 	pageSize := int64(p.cfg.PageSize)
 	pages := min(int64(hashes.Len()), max(0, numTokens-1)/pageSize)
-	hit, err := known.probe(ctx, p.cfg.Store, hashes, int(pages))
+	hit, err := known.peek(ctx, p.cfg.Store, hashes, int(pages))
 	if err != nil {
 		return coordinator.Hit{}, router.LoadableUnknown(fmt.Sprintf("the store does not answer: %.200v", err))
 	}

@@ -108,7 +108,7 @@ func (c *Config) poolRules(m *RouterModel) router.Pool {
 // storeless is a pool without its store.
 type storeless struct{ *coordinator.Coordinator }
 
-// ProbePrompt implements router.Pool.
-func (storeless) ProbePrompt(context.Context, int64, coordinator.Hashes) (coordinator.Hit, error) {
+// PeekPrompt implements router.Pool.
+func (storeless) PeekPrompt(context.Context, int64, coordinator.Hashes) (coordinator.Hit, error) {
 	return coordinator.Hit{}, nil
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/internal/ctxerr"
 )
 
 // BacklogTimeout bounds how long connections that were already in the backlog are accepted after Stop.
@@ -47,7 +49,7 @@ func (a *Acceptor) Start() {
 func (a *Acceptor) Stop() {
 	a.stopOnce.Do(func() {
 		for _, s := range a.sockets {
-			_ = s.SetDeadline(aLongTimeAgo) // makes Accept return; fails if it is closed
+			_ = s.SetDeadline(ctxerr.LongAgo) // makes Accept return; fails if it is closed
 		}
 		close(a.stopping)
 	})
@@ -58,9 +60,6 @@ func (a *Acceptor) Stopping() <-chan struct{} { return a.stopping }
 
 // Wait waits until everything is accepted, and the sockets are closed.
 func (a *Acceptor) Wait() { a.goroutines.Wait() }
-
-// aLongTimeAgo, set as a deadline, interrupts Accept at once.
-var aLongTimeAgo = time.Unix(1, 0)
 
 // accept accepts connections until Stop, then closes the socket. Without descriptors or
 // memory it backs off, and connections wait in the backlog.

@@ -27,7 +27,7 @@ func TestLookupKnownIsShort(t *testing.T) {
 		asked, err := s.Lookup(t.Context(), tokens, hashes)
 		require.NoError(t, err)
 		require.Equal(t, tokens, asked.Tokens)
-		known, ok := s.LookupKnown(tokens, hashes)
+		known, ok := s.Backend().LookupKnown(tokens, hashes)
 		require.Equal(t, tc.want, ok, "%+v", tc)
 		if ok {
 			require.Equal(t, asked, known.Hit)
@@ -55,9 +55,9 @@ func TestLookupKnownGivesUpSoon(t *testing.T) {
 		_, err = s.Lookup(t.Context(), 16, one)
 		require.NoError(t, err)
 		compared := 0
-		now := s.remote.found.now
-		s.remote.found.now = func() int64 { compared++; return now() }
-		_, ok := s.LookupKnown(2048*16, coordinator.NewHashes(lookuptest.Chain("b", 2048, 32), 32))
+		now := s.remote.shared.memory.present.now
+		s.remote.shared.memory.present.now = func() int64 { compared++; return now() }
+		_, ok := s.Backend().LookupKnown(2048*16, coordinator.NewHashes(lookuptest.Chain("b", 2048, 32), 32))
 		require.False(t, ok)
 		require.Positive(t, compared)
 		require.LessOrEqual(t, compared, atMost, "%v: calls for 64 blocks", kind)

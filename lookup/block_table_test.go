@@ -12,15 +12,15 @@ import (
 func TestFoundTable(t *testing.T) {
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, 0))
-	block := func() (b foundBlock) {
-		b.group, b.hashLen = foundGroup{byte(random.IntN(2))}, uint8(31+random.IntN(2))
+	block := func() (b groupBlock) {
+		b.group, b.hashLen = groupKeys{byte(random.IntN(2))}, uint8(31+random.IntN(2))
 		binary.LittleEndian.PutUint16(b.hash[random.IntN(2)*15:], uint16(random.IntN(700)))
 		return b
 	}
-	table, model := newFoundTable(94*chunkBlocks), map[foundBlock]int64{}
+	table, model := newBlockTable(94*chunkBlocks), map[groupBlock]int64{}
 	bytes := table.bytes()
 	reserve := func(n int64) bool { bytes += n; return true }
-	require.Equal(t, -1, (*foundTable)(nil).find(&foundBlock{}, 0))
+	require.Equal(t, -1, (*blockTable)(nil).find(&groupBlock{}, 0))
 	for range 20_000 {
 		b, next, written := block(), random.IntN(2000)-10, random.Int64N(100)
 		i := table.find(&b, next)
@@ -31,7 +31,7 @@ func TestFoundTable(t *testing.T) {
 		}
 		if random.IntN(4) == 0 {
 			model[b] = max(latest, written)
-			require.Equal(t, b, table.at(table.put(&b, next, written, reserve)).foundBlock)
+			require.Equal(t, b, table.at(table.put(&b, next, written, reserve)).groupBlock)
 		}
 		require.Equal(t, len(model), table.len())
 		require.Equal(t, table.bytes(), bytes)
@@ -41,9 +41,9 @@ func TestFoundTable(t *testing.T) {
 
 // A table takes no more blocks than it was made for, and none for which there is no memory.
 func TestFoundTableIsBounded(t *testing.T) {
-	table, free := newFoundTable(2*chunkBlocks), int64(chunkBytes)
+	table, free := newBlockTable(2*chunkBlocks), int64(chunkBytes)
 	put := func(i int) int {
-		b := foundBlock{hash: [maxFoundHashLen]byte{byte(i), byte(i >> 8)}}
+		b := groupBlock{hash: [maxRememberedHashLen]byte{byte(i), byte(i >> 8)}}
 		return table.put(&b, i, 1, func(n int64) bool { free -= n; return free >= 0 })
 	}
 	for i := range chunkBlocks {

@@ -1,0 +1,104 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
+)
+
+// lookup returns the hit of numTokens tokens over the backend. With peek nobody is about to load them. A
+// failing backend is a hit of 0 and no error, as in the reference. It fails where the rules do, and with
+// ErrTooManyKeys and ErrNoMemory.
+func (p *PoolBackend) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, peek bool) (Answer, error) {
+	mode := modeAsk
+	if peek {
+		mode = modePeek
+	}
+	return p.end(ctx, p.lookupCoalesced(ctx, numTokens, hashes, mode))
+}
+
+// end counts a lookup with its outcome, and returns the answer.
+func (p *PoolBackend) end(ctx context.Context, o outcome) (Answer, error) {
+	if o.err != nil {
+		return Answer{}, o.err
+	}
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		p.lookups.count(&p.lookups.stripes[0]) // calls of the backend share more than this
+	}
+	hit, err := p.newHit(o.hit)
+	if err != nil {
+		return Answer{}, err
+	}
+	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // others may share the outcome
+	return Answer{Hit: hit, Ending: o.ending}, nil
+}
+
+// lookupCoalesced shares the outcome of an equal lookup in flight, or asks the backend.
+func (p *PoolBackend) lookupCoalesced(ctx context.Context, numTokens int64, hashes coordinator.Hashes, mode lookupMode) outcome {
+	key := newCoalesceKey(p.sharingEpoch(), numTokens, hashes, mode)
+	leader, shared := p.coalescer.join(ctx, key, hashes)
+	if shared != nil {
+		return *shared
+	}
+	if leader == nil {
+		return p.ask(ctx, numTokens, hashes, mode)
+	}
+	defer p.coalescer.finish(leader)
+	leader.outcome.incomplete = true // if it panics, followers ask themselves
+	leader.outcome = p.ask(leader.ctx, numTokens, hashes, mode)
+	return leader.outcome
+}
+
+// ask asks the backend.
+func (p *PoolBackend) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, mode lookupMode) (o outcome) {
+	l := p.newLookup(ctx, mode)
+	defer l.end()
+	o.hit, o.ending, o.err = p.coord.LookupEnding(numTokens, hashes, l)
+	if l.refused != nil {
+		o.err = l.refused
+	}
+	o.incomplete = l.incomplete
+	l.countRemembered()
+	return o
+}
+
+// LookupKnown is Lookup if every block that matters was found a moment ago. It makes no call, and takes
+// some 150 microseconds at most: an event loop may call it. It returns false if Lookup would call the
+// backend, take longer or fail.
+func (p *PoolBackend) LookupKnown(numTokens int64, hashes coordinator.Hashes) (Answer, bool) {
+	if p == nil || p.checkPrompt(numTokens, hashes) != nil {
+		return Answer{}, false
+	}
+	l := &remoteLookup{pool: p, mode: modeKnown, rememberFor: p.shared.memory.rememberFor(), left: maxKnownBlocks}
+	if l.rememberFor == 0 || hashes.Len() > smallHashes || p.coord.NumBlocks(hashes) > maxKnownBlocks {
+		return Answer{}, false
+	}
+	hit, ending, err := p.coord.LookupEnding(p.clampPrompt(numTokens), hashes, l)
+	if err != nil || l.refused != nil {
+		return Answer{}, false
+	}
+	l.countRemembered()
+	answer, err := p.end(context.Background(), outcome{hit: hit, ending: ending})
+	return answer, err == nil
+}
+
+// explain returns the explanation of a lookup over the backend. It fails when the backend
+// does.
+func (p *PoolBackend) explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
+	l := p.newLookup(ctx, modePeek)
+	defer l.end()
+	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
+		return api.Explanation{}, p.shared.countLate(&p.requests, err, callExists)
+	}
+	answer, ends, ending, err := p.coord.LookupExplain(numTokens, hashes, l)
+	if err != nil {
+		return api.Explanation{}, err
+	}
+	hit, err := p.newHit(answer)
+	e := api.NewExplanation(hit, ends)
+	e.StartTokens, e.Ending = hashes.Start(), ending
+	return e, err
+}

@@ -1,0 +1,136 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"math/bits"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/ctxerr"
+)
+
+// remoteLookup is the coordinator.KeyStore of one lookup over a store. It holds memory for the keys
+// of the current round, and a CPU token while it builds them or reads answers. It waits for memory
+// without a token. Every wait ends with ctx. Whoever compares many blocks with those found gives its token to
+// others now and then.
+type remoteLookup struct {
+	pool        *PoolBackend
+	mode        lookupMode
+	cpu         cpuToken
+	memory      *keyBytes // of the keys and answers of the current round, nil for none
+	incomplete  bool      // the last call failed, or was not made, because ctx had ended
+	refused     error     // ErrTooManyKeys, ErrNoMemory or errUnknownBlocks: no further call is made
+	rememberFor int64     // ns for which what was found is known
+	usedMemory  bool      // some block was known
+	call        callBegin // the last one; zero before
+	left        int       // in modeKnown: blocks that may still be compared, below 0 if the store has to be asked anyway
+}
+
+var _ coordinator.KeyStore = (*remoteLookup)(nil)
+
+// newLookup returns a lookup that waits for a CPU token. The caller must call end.
+func (p *PoolBackend) newLookup(ctx context.Context, mode lookupMode) *remoteLookup {
+	l := &remoteLookup{
+		pool: p, mode: mode, rememberFor: p.shared.memory.rememberFor(),
+		cpu: cpuToken{ctx: ctx, tokens: p.shared.cpu.small},
+	}
+	l.cpu.take()
+	return l
+}
+
+// maxKnownBlocks is how many blocks are compared with what was found in some 150 microseconds:
+// those of a prompt of smallHashes hashes in four groups. One that is not known costs as much as
+// unknownCost that are, which lie side by side.
+const maxKnownBlocks, unknownCost = 4 * smallHashes, 16
+
+// smallHashes is how many hashes a lookup has at most that asks nothing.
+const smallHashes = 2048
+
+var errUnknownBlocks = errors.New("the backend must be asked")
+
+// smallRoundBytes is how much memory a round of few keys takes at most: 500 keys, built in 100 microseconds.
+const smallRoundBytes = 128 << 10
+
+// Reserve waits for memory. It fails with ErrTooManyKeys and ErrNoMemory as keyMemory.acquire does,
+// and in modeKnown.
+func (l *remoteLookup) Reserve(bytes int64) (err error) {
+	if l.mode == modeKnown { // a block is not known
+		l.refused = errUnknownBlocks
+		return l.refused
+	}
+	l.releaseMemory() // of the round before
+	l.cpu.free()
+	shared, requests := l.pool.shared, &l.pool.requests
+	l.memory, err = shared.keyMemory.acquire(l.cpu.ctx, bytes)
+	switch {
+	case errors.Is(err, ErrTooManyKeys) || errors.Is(err, ErrNoMemory):
+		requests.rejected.Add(1)
+		l.refused = err
+		return err
+	case err != nil:
+		l.incomplete = true
+		return shared.countLate(requests, err, callExists)
+	}
+	if l.cpu.tokens = shared.cpu.large; bytes <= smallRoundBytes {
+		l.cpu.tokens = shared.cpu.small
+	}
+	if l.cpu.take(); !l.cpu.held {
+		l.incomplete = true
+		return shared.countLate(requests, l.cpu.ctx.Err(), callExists)
+	}
+	return nil
+}
+
+// Exists asks the backend. It holds no CPU token meanwhile.
+func (l *remoteLookup) Exists(keys *coordinator.Keys) ([]int, error) {
+	l.cpu.free()
+	l.call = l.pool.shared.memory.present.begin()
+	answers, err := l.pool.askRound(l.cpu.ctx, keys, l.memory, l.mode == modePeek)
+	l.incomplete = err != nil && ctxerr.Of(l.cpu.ctx) != nil
+	l.cpu.take()
+	return answers, err
+}
+
+// Known returns the blocks that were found within rememberFor. In modeKnown it returns none once
+// too many were compared, or once a block of full attention is not known: the hit needs them all.
+func (l *remoteLookup) Known(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) uint64 {
+	if l.left < 0 {
+		return 0
+	}
+	l.cpu.useTurn(bits.OnesCount64(blocks))
+	known := l.pool.shared.memory.present.lookup(l.pool.groups[g], hashes, first, stride, blocks, l.rememberFor)
+	l.usedMemory = l.usedMemory || known != 0
+	if l.mode == modeKnown {
+		l.left -= bits.OnesCount64(known) + unknownCost*bits.OnesCount64(blocks&^known)
+		if known != blocks && l.pool.coord.Group(g).Kind.IsFull() {
+			l.left = -1
+		}
+	}
+	return known
+}
+
+// Found remembers blocks that the last call has found and leased. A peek leases none.
+func (l *remoteLookup) Found(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) {
+	if l.mode == modePeek {
+		return
+	}
+	l.cpu.useTurn(bits.OnesCount64(blocks))
+	l.pool.shared.memory.present.add(l.call, l.pool.groups[g], hashes, first, stride, blocks)
+}
+
+// countRemembered counts a lookup that was answered from memory alone.
+func (l *remoteLookup) countRemembered() {
+	if l.usedMemory && l.call == (callBegin{}) {
+		l.pool.rememberedLookups.Add(1)
+	}
+}
+
+func (l *remoteLookup) releaseMemory() {
+	l.memory.release()
+	l.memory = nil
+}
+
+func (l *remoteLookup) end() {
+	l.releaseMemory()
+	l.cpu.free()
+}
