@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/server/internal/listen"
+	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 )
 
 // acceptor hands the connections of all listeners to the event loops.
@@ -29,7 +31,7 @@ type acceptor struct {
 	listeners []*listener
 	closed    chan struct{} // closed when nothing is accepted any more and no connection is being enrolled
 	enrolling chan struct{} // a place for each connection being handed to a loop
-	tls       *tlsConns
+	tls       *tlspair.Conns
 	stopOnce  sync.Once
 	errorLog  loglimit.Limit
 }
@@ -50,7 +52,8 @@ type pendingConn struct {
 	listener     *listener
 	settings     *Settings           // of the listener, when the connection was accepted
 	certificates access.Certificates // verified by these settings
-	tls          *tlsConn            // nil for a connection without TLS
+	tls          *tlspair.Conn       // nil for a connection without TLS
+	owner        *tlsOwner           // of tls
 	opened       atomic.Bool         // OnOpen was called, so OnClose will be
 }
 
@@ -58,18 +61,19 @@ type pendingConn struct {
 func startAcceptor(s *Server, engine *gnet.Client, listeners []*listener) *acceptor {
 	a := &acceptor{
 		server: s, engine: engine, listeners: listeners,
-		closed: make(chan struct{}), enrolling: make(chan struct{}, maxEnrolling), tls: newTLSConns(cmp.Or(s.cfg.CPU, cpushare.Half())),
+		closed: make(chan struct{}), enrolling: make(chan struct{}, maxEnrolling),
 	}
 	sockets := make([]*listen.Socket, len(listeners))
 	for i, l := range listeners {
 		sockets[i] = l.Socket
 	}
 	a.Acceptor = listen.New(sockets, a)
+	a.tls = tlspair.New(cmp.Or(s.cfg.CPU, cpushare.Half()), a.Acceptor)
 	a.Start()
 	go func() {
 		defer close(a.closed)
 		a.Wait()
-		a.tls.handshakes.Wait()
+		a.tls.WaitHandshakes()
 		for range maxEnrolling { // all places: then no connection is being enrolled
 			a.enrolling <- struct{}{}
 		}
@@ -82,7 +86,7 @@ func startAcceptor(s *Server, engine *gnet.Client, listeners []*listener) *accep
 func (a *acceptor) close(ctx context.Context) {
 	a.stopOnce.Do(func() {
 		a.Stop()
-		a.tls.drain()
+		a.tls.Drain()
 	})
 	select {
 	case <-a.closed:
@@ -125,7 +129,12 @@ func (a *acceptor) cannotServe(ln *listener, err error) {
 // connection is closed.
 func (a *acceptor) admitCounted(ln *listener, conn net.Conn) error {
 	if ln.isTLS() {
-		return a.admitTLS(ln, conn.(*net.TCPConn))
+		err := a.tls.Serve(conn.(*net.TCPConn), ln.Address, &tlsOwner{acceptor: a, pending: pendingConn{peer: conn.RemoteAddr(), listener: ln}})
+		if errors.Is(err, tlspair.ErrDraining) {
+			a.dropDraining(conn)
+			return nil
+		}
+		return err
 	}
 	pending := &pendingConn{peer: conn.RemoteAddr(), listener: ln, settings: ln.settings.Load()}
 	// enroll takes a second descriptor: without one gnet would close this connection and all later ones.

@@ -3,6 +3,8 @@ package server
 import (
 	"errors"
 
+	"github.com/hitline/hitline/internal/requesterror"
+	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -69,19 +71,19 @@ var reasons = [numReasons]struct {
 	closedCredentials:      {"zmtp_credentials", netproto.ErrCredentials},
 	closedSlowReader:       {"slow_reader", errSlowReader},
 	closedInFlight:         {"in_flight", errInFlight},
-	closedWriteTimeout:     {"write_timeout", nil},
+	closedWriteTimeout:     {"write_timeout", tlspair.ErrUnread},
 	closedMemory:           {"memory", errMemory},
 	closedMessageTimeout:   {"message_timeout", nil},
 	closedHandshakeTimeout: {"handshake_timeout", nil},
 	closedHeartbeatTimeout: {"heartbeat_timeout", nil},
 	closedIdleTimeout:      {"idle_timeout", nil},
-	closedTLSHandshake:     {"tls_handshake", nil},
+	closedTLSHandshake:     {"tls_handshake", tlspair.ErrHandshake},
 	closedMaxConnections:   {"max_connections", nil},
 	closedRevoked:          {"credential_revoked", errRevoked},
 	closedExpired:          {"credential_expired", errExpired},
 	closedPoolGone:         {"pool_gone", nil},
-	closedDraining:         {"draining", nil},
-	closedFault:            {"fault", errFault},
+	closedDraining:         {"draining", tlspair.ErrDraining},
+	closedFault:            {"fault", requesterror.ErrFault},
 }
 
 // String returns the name that Stat and the metrics use.

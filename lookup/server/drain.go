@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/server/internal/sockets"
 )
 
 const (
@@ -104,12 +103,12 @@ func (s *Server) drain(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		busy := s.countBusy()
-		if s.numSessions() == 0 && s.acceptor.tls.numUnflushed() == 0 || !s.running() {
+		if s.numSessions() == 0 && s.acceptor.tls.NumUnflushed() == 0 || !s.running() {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			if busy += s.countUnread() + s.acceptor.tls.numUnflushed(); busy == 0 {
+			if busy += s.countUnread() + s.acceptor.tls.NumUnflushed(); busy == 0 {
 				return nil
 			}
 			return fmt.Errorf("%d connections cut off in the middle of a request: %w", busy, ctx.Err())
@@ -171,11 +170,6 @@ func (s *session) canClose(c peerConn) bool {
 
 // hasUnread reports whether the peer has sent bytes that are not read yet. What a TLS connection
 // has goes first: it moves from there to c.
-func (s *session) hasUnread(c peerConn) bool { return s.tls.pending() || hasUnread(c.Fd()) }
-
-// hasUnread reports whether a socket has bytes to read.
-func hasUnread(fd int) bool {
-	var b [1]byte
-	n, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-	return err == nil && n > 0
+func (s *session) hasUnread(c peerConn) bool {
+	return s.tls != nil && s.tls.HasPending() || sockets.HasUnread(c.Fd())
 }

@@ -37,7 +37,7 @@ func (h *eventHandler) open(c gnet.Conn) {
 	pending := c.Context().(*pendingConn)
 	ses := newSession(s, loop, c, pending)
 	if ses.tls = pending.tls; ses.tls != nil {
-		ses.tls.session.Store(ses)
+		pending.owner.session.Store(ses)
 	}
 	pending.opened.Store(true)
 	c.SetContext(ses)
@@ -68,7 +68,7 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 // close ends a session. Its event loop calls it, or stop.
 func (s *Server) close(ses *session, err error) {
 	if ses.tls != nil { // it is counted until its replies are sent
-		ses.tls.sessionEnded()
+		ses.tls.EndWrites()
 	} else {
 		s.connections.Add(-1)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/hitline/hitline/lookup/server/internal/sockets"
 	"github.com/hitline/hitline/lookup/tokens"
 )
 
@@ -46,7 +47,7 @@ func (s *Server) openWakeSockets() error {
 
 // openWakeSocket has the next event loop poll one end of a pair of sockets. OnOpen adds the loop to Server.loops.
 func (s *Server) openWakeSocket() error {
-	fds, err := socketPair()
+	fds, err := sockets.Pair()
 	if err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func (s *Server) openWakeSocket() error {
 	if err := unix.SetNonblock(fds[1], true); err != nil {
 		return err
 	}
-	conn, err := connOf(fds[0])
+	conn, err := sockets.ConnOf(fds[0])
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
-	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/lookup/server/internal/sockets"
+	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 )
 
 // halfClosed is the connection of a session whose peer has sent a FIN and may still read. gnet closes its descriptor then,
@@ -37,14 +39,14 @@ type halfClosed struct {
 // false if there are none, or if they cannot be written. What gnet has not sent yet it may drop, so nothing can follow.
 func (s *Server) halfClose(ses *session, c gnet.Conn, why error) bool {
 	if !errors.Is(why, io.EOF) || closeReason(ses.reason.Load()) != closedByPeer ||
-		ses.isAnswered() || c.OutboundBuffered() > 0 || isBroken(c.Fd()) {
+		ses.isAnswered() || c.OutboundBuffered() > 0 || sockets.IsBroken(c.Fd()) {
 		return false
 	}
 	fd, err := c.Dup()
 	if err != nil {
 		return false
 	}
-	conn, err := connOf(fd)
+	conn, err := sockets.ConnOf(fd)
 	if err != nil {
 		return false
 	}
@@ -62,7 +64,7 @@ func (s *Server) halfClose(ses *session, c gnet.Conn, why error) bool {
 	s.mu.Unlock()
 	s.halfClosed.Go(h.write)
 	s.halfClosed.Go(func() {
-		_ = raw.Read(func(fd uintptr) bool { return isBroken(int(fd)) }) // it fails after the deadline
+		_ = raw.Read(func(fd uintptr) bool { return sockets.IsBroken(int(fd)) }) // it fails after the deadline
 		_ = h.Close()
 	})
 	ses.loop.push(ses)
@@ -72,20 +74,13 @@ func (s *Server) halfClose(ses *session, c gnet.Conn, why error) bool {
 // jobTimeout returns how long a job takes at most.
 func (s *Server) jobTimeout() time.Duration {
 	if s.backend == nil {
-		return flushTimeout
+		return tlspair.FlushTimeout
 	}
 	return max(s.backend.Config().Timeout, s.backend.Config().WriteTimeout)
 }
 
 // isAnswered reports whether no complete request of the connection waits for its reply.
 func (s *session) isAnswered() bool { return s.inFlight.Load() == 0 && s.kept.size == 0 }
-
-// isBroken reports whether nothing can be written to a socket any more.
-func isBroken(fd int) bool {
-	fds := []unix.PollFd{{Fd: int32(fd)}}
-	n, err := unix.Poll(fds, 0)
-	return err == nil && n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
-}
 
 // Write implements replyWriter. The event loop calls it.
 func (h *halfClosed) Write(b []byte) (int, error) {

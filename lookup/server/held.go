@@ -8,6 +8,7 @@ import (
 
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/server/internal/sockets"
 )
 
 // What a connection holds is charged to Server.admission: replies that the peer has not read, bytes that wait for a turn,
@@ -107,9 +108,9 @@ func (s *session) updateUnsent() int {
 	n := s.conn.OutboundBuffered()
 	accepted := s.written - int64(n)
 	if n > 0 && s.peerConn != nil { // a peer that reads slowly frees the kernel's buffer in large steps
-		accepted -= unacknowledged(s.peerConn.Fd())
+		accepted -= sockets.Unacknowledged(s.peerConn.Fd())
 		if s.tls != nil {
-			accepted -= s.tls.unsent()
+			accepted -= s.tls.Unsent()
 		}
 	}
 	if int64(n) == s.unsent.Load() && accepted == s.accepted {

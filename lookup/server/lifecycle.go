@@ -210,7 +210,7 @@ func (s *Server) stop(why error) {
 			}
 		}
 		if s.acceptor != nil {
-			s.acceptor.tls.close()
+			s.acceptor.tls.Close()
 		}
 		s.closeHalfClosed()
 		s.cancel()

@@ -12,6 +12,7 @@ import (
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server/internal/listen"
+	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 )
 
 // Listener is an address to serve on, with its settings.
@@ -61,7 +62,7 @@ func (l *listener) isTLS() bool { return l.settings.Load().TLS != nil }
 // setSettings sets the settings in effect.
 func (l *listener) setSettings(settings Settings) {
 	if settings.TLS != nil {
-		settings.TLS = tlsConfigOf(settings.TLS)
+		settings.TLS = tlspair.Prepare(settings.TLS)
 	}
 	if settings.Rules == nil {
 		settings.Rules = rulesOf(access.ReadOnly)

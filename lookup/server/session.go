@@ -12,6 +12,7 @@ import (
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/netproto"
 	"github.com/panjf2000/gnet/v2"
@@ -54,15 +55,15 @@ type session struct {
 	queued         bool // it is in eventLoop.waiting; guarded by eventLoop.mu
 
 	loop            *eventLoop
-	metrics         *loopMetrics // of its event loop
-	began           int64        // when the message that ends now began, in monotime
-	lookupsAnswered int64        // in this turn
-	earlierBegan    int64        // when the first of them began, if in an earlier turn; otherwise 0
-	peer            net.Addr     // for the log, may be nil
-	peerConn        peerConn     // nil in tests
-	halfClosed      *halfClosed  // nil before the peer's FIN
-	tls             *tlsConn     // nil without TLS
-	closeErr        error        // why the connection is closed, if there is more than reason
+	metrics         *loopMetrics  // of its event loop
+	began           int64         // when the message that ends now began, in monotime
+	lookupsAnswered int64         // in this turn
+	earlierBegan    int64         // when the first of them began, if in an earlier turn; otherwise 0
+	peer            net.Addr      // for the log, may be nil
+	peerConn        peerConn      // nil in tests
+	halfClosed      *halfClosed   // nil before the peer's FIN
+	tls             *tlspair.Conn // nil without TLS
+	closeErr        error         // why the connection is closed, if there is more than reason
 
 	limits         atomic.Pointer[Limits] // of the message that is being received, or of the last one
 	messageSince   atomic.Int64           // when the message being received began, in monotime; 0 if none

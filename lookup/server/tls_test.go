@@ -23,6 +23,7 @@ import (
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/server/internal/sockets"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -406,7 +407,7 @@ func TestTLSShutdownSendsReplies(t *testing.T) {
 }
 
 // inPair returns how many bytes of replies the peer's goroutine has not taken yet.
-func (s *session) inPair() int64 { return unacknowledged(s.peerConn.Fd()) }
+func (s *session) inPair() int64 { return sockets.Unacknowledged(s.peerConn.Fd()) }
 
 // At the end of its time Shutdown cuts off a peer that does not read, and says so.
 func TestTLSShutdownDeadline(t *testing.T) {

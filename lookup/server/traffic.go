@@ -1,8 +1,6 @@
 package server
 
 import (
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -38,19 +36,10 @@ const (
 // readBuffers holds the buffers of readOn.
 var readBuffers = sync.Pool{New: func() any { return new([readOnBuffer]byte) }}
 
-// errFault closes a connection whose turn has panicked.
-var errFault = errors.New("a turn has failed")
-
 // serveTurn runs a turn: for what has arrived on c, or for what workers have completed if c is nil. A panic closes the
 // connection.
 func (s *Server) serveTurn(c gnet.Conn, ses *session) (err error) {
-	var fault error
-	defer func() {
-		if fault != nil {
-			err = fmt.Errorf("%w: %w", errFault, fault)
-		}
-	}()
-	defer requesterror.Recover(&fault)
+	defer requesterror.Recover(&err)
 	if c != nil {
 		return s.serveTraffic(c, ses)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/server/internal/sockets"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -118,7 +119,7 @@ func drive(t *testing.T, server *Server) *driven {
 	}
 	d := new(driven)
 	d.session = openSession(server, &d.got)
-	fds, err := socketPair()
+	fds, err := sockets.Pair()
 	require.NoError(t, err)
 	d.wakeSocket, d.loop = fds[0], &eventLoop{wakeFD: fds[1], recorder: server.accounts.NewRecorder()}
 	t.Cleanup(func() {
