@@ -92,6 +92,13 @@ func (a *accounting) openAccount(service *lookup.Service) *tokens.Account {
 	return a.Open(pool)
 }
 
+// asks are what a session records of its requests.
+type asks struct {
+	current *tokens.Ask // of the request that is being received, nil if nothing is recorded
+	asker   string      // of its lookups: what its client says, else a host; "" before the first
+	jobs    []*job      // those without an answer that have an ask
+}
+
 // beginAsk begins to record the lookup that has begun. Of other requests, and of those that are refused for what they say,
 // nothing is recorded.
 func (s *session) beginAsk(q *netproto.Request) {
@@ -105,10 +112,10 @@ func (s *session) beginAsk(q *netproto.Request) {
 	if err != nil && s.checkHashes(q) != nil { // busy comes before what the request says
 		return
 	}
-	if s.asker == "" {
-		s.asker = peerHost(s.peer)
+	if s.asks.asker == "" {
+		s.asks.asker = peerHost(s.conn.peer)
 	}
-	s.ask = s.pool.account.NewAsk(s.asker, tokens.Prompt{
+	s.asks.current = s.pool.account.NewAsk(s.asks.asker, tokens.Prompt{
 		NumTokens: int64(min(q.NumTokens, maxTokens)), Start: int64(q.Start), NumHashes: q.NumHashes,
 	})
 }
@@ -129,22 +136,22 @@ func peerHost(peer net.Addr) string {
 
 // dropAsk forgets the lookup that is being received.
 func (s *session) dropAsk() {
-	s.ask.Drop()
-	s.ask = nil
+	s.asks.current.Drop()
+	s.asks.current = nil
 }
 
 // takeAsk returns the ask of the request that has ended, nil if there is none.
 func (s *session) takeAsk() *tokens.Ask {
-	a := s.ask
-	s.ask = nil
+	a := s.asks.current
+	s.asks.current = nil
 	return a
 }
 
 // setAsk gives a job the ask of its request.
 func (s *session) setAsk(j *job) {
 	if j.ask = s.takeAsk(); j.ask != nil {
-		j.askIndex = len(s.jobs.asking)
-		s.jobs.asking = append(s.jobs.asking, j)
+		j.askIndex = len(s.asks.jobs)
+		s.asks.jobs = append(s.asks.jobs, j)
 	}
 }
 
@@ -153,10 +160,10 @@ func (s *session) answerJobAsk(j *job) {
 	if j.ask == nil {
 		return
 	}
-	asking, last := s.jobs.asking, len(s.jobs.asking)-1
+	asking, last := s.asks.jobs, len(s.asks.jobs)-1
 	asking[j.askIndex] = asking[last]
 	asking[j.askIndex].askIndex, asking[last] = j.askIndex, nil
-	s.jobs.asking = asking[:last]
+	s.asks.jobs = asking[:last]
 	s.answerAsk(j.ask, j.answer, j.missing, j.err)
 	j.ask = nil
 }
@@ -166,34 +173,33 @@ func (s *session) answerAsk(a *tokens.Ask, answer lookup.Answer, missing tokens.
 	if a == nil {
 		return
 	}
-	if e := answer.Ending; err == nil && !e.Failed && s.halfClosed == nil {
+	if e := answer.Ending; err == nil && !e.Failed && !s.conn.isHalfClosed() {
 		a.Fill(answer.Hit.Tokens, e)
 		a.Missing = missing
 	}
-	s.loop.asks = append(s.loop.asks, a)
+	s.turn.asks = append(s.turn.asks, a)
 }
 
-// recordAsks records the lookups whose replies were written, or could not be.
-func (s *session) recordAsks(written bool) {
-	l := s.loop
-	for i, a := range l.asks {
+// sent implements protocol: it records the requests whose replies were written, or could not be.
+func (s *session) sent(written bool) {
+	for i, a := range s.turn.asks {
 		a.Answered = a.Answered && written
-		l.recorder.Record(a, s.lastActive.Load())
-		l.asks[i] = nil
+		s.conn.loop.recorder.Record(a, s.conn.times.lastActive.Load())
+		s.turn.asks[i] = nil
 	}
-	l.asks = l.asks[:0]
+	s.turn.asks = s.turn.asks[:0]
 }
 
 // recordNow records a change, or a lookup that gets no answer. nil is allowed.
 func (s *session) recordNow(a *tokens.Ask) {
 	if a != nil {
-		s.loop.recorder.Record(a, monotime.Now())
+		s.conn.loop.recorder.Record(a, monotime.Now())
 	}
 }
 
 // beginChange begins to record keys that are stored or evicted inline.
 func (s *session) beginChange(q *netproto.Request) {
-	s.ask = s.pool.account.NewChange(s.inline.change.Place(), q.NumHashes, q.Tag == netproto.TagEvict)
+	s.asks.current = s.pool.account.NewChange(s.inline.change.Place(), q.NumHashes, q.Tag == netproto.TagEvict)
 }
 
 // endInlineAsk records what was answered inline.
@@ -202,7 +208,7 @@ func (s *session) endInlineAsk(tag netproto.Tag, answer lookup.Answer, err error
 	case operations[tag].lookup:
 		s.answerAsk(a, answer, tokens.Missing{}, err)
 	case a != nil && (err == nil || s.inline.change.Changed() > 0):
-		s.loop.asks = append(s.loop.asks, a) // in order with lookups
+		s.turn.asks = append(s.turn.asks, a) // in order with lookups
 	default:
 		a.Drop()
 	}
@@ -255,7 +261,7 @@ func (j *job) recordPlace(place int, keys coordinator.Hashes, removed bool) {
 		return
 	}
 	addAll(a, keys)
-	j.session.loop.recorder.Record(a, monotime.Now())
+	j.session.conn.loop.recorder.Record(a, monotime.Now())
 }
 
 // addAll adds hashes to an ask.
@@ -268,7 +274,7 @@ func addAll(a *tokens.Ask, hashes coordinator.Hashes) {
 // isKnown reports whether a peer with a credential, nil for none, is told of single prompts, and of others: it is of this machine,
 // or has one. Workers call it.
 func (s *session) isKnown(c *access.Credential) bool {
-	switch peer := s.peer.(type) {
+	switch peer := s.conn.peer.(type) {
 	case *net.TCPAddr:
 		return c != nil || peer.IP.IsLoopback()
 	case *net.UnixAddr:

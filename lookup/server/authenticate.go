@@ -23,7 +23,7 @@ var (
 // session is to be closed. The event loop calls it.
 func (s *session) authenticate(username string, token []byte) (*access.Credential, error) {
 	if !s.stillAuthorized() {
-		return nil, s.sendErr
+		return nil, s.conn.failure()
 	}
 	rules := s.settings.Rules
 	c := rules.FindToken(token)
@@ -47,7 +47,7 @@ func (s *session) authenticate(username string, token []byte) (*access.Credentia
 func (s *session) failAuth(credential string, why error) error {
 	err := fmt.Errorf("%w: %w", errNotAuthenticated, why)
 	s.server.authFailures.Add(1)
-	s.server.peers.notAuthenticated(s.peer, credential, s.listener.Address, err)
+	s.server.peers.notAuthenticated(s.conn.peer, credential, s.listener.Address, err)
 	before := s.credential
 	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.Names()))
 	if s.credential == before {

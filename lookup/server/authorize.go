@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/lookup/access"
@@ -12,16 +11,13 @@ import (
 )
 
 // authorization is what the peer of a connection may do, and why. It belongs to the connection's
-// event loop; closeOverdue reads expires.
+// event loop.
 type authorization struct {
 	listener     *listener
 	settings     *Settings // of the listener, those that the other fields follow from
 	certificates access.Certificates
 	credential   *access.Credential // nil for an anonymous peer
 	permissions  access.Permissions
-	// expires is when the credential or the certificate does, in Unix microseconds, as nanoseconds end
-	// in 2262; 0: never.
-	expires atomic.Int64
 }
 
 // Why connections are closed.
@@ -49,9 +45,9 @@ func (s *session) setCredential(c *access.Credential) {
 	if end := s.certificates.End(); !end.IsZero() && (expires.IsZero() || end.Before(expires)) {
 		expires = end
 	}
-	s.expires.Store(0)
+	s.conn.times.expires.Store(0)
 	if !expires.IsZero() {
-		s.expires.Store(max(expires.UnixMicro(), 1))
+		s.conn.times.expires.Store(max(expires.UnixMicro(), 1))
 	}
 }
 
@@ -63,11 +59,11 @@ func (s *session) beginWithFirstPool() {
 }
 
 // allow reports whether a request may be served now. If it may not, denied says why, or the connection
-// is to be closed and sendErr says why. It is called before each step of a request,
+// ends. It is called before each step of a request,
 // so that no step is served by an authorization that is gone.
 func (s *session) allow(q *netproto.Request) bool {
-	if s.settings != s.listener.settings.Load() || s.expiredAt(s.turnStart) {
-		if !s.reauthorize(s.turnStart) {
+	if s.settings != s.listener.settings.Load() || s.conn.times.expiredAt(s.turn.start) {
+		if !s.reauthorize(s.turn.start) {
 			return false
 		}
 	}
@@ -83,33 +79,25 @@ func (s *session) allow(q *netproto.Request) bool {
 // stillAuthorized reports whether the connection still has an authorization, outside of a turn. If it
 // has none, it is to be closed.
 func (s *session) stillAuthorized() bool {
-	if s.settings == s.listener.settings.Load() && s.expires.Load() == 0 {
+	if s.settings == s.listener.settings.Load() && s.conn.times.expires.Load() == 0 {
 		return true
 	}
 	return s.reauthorize(time.Now())
-}
-
-// expiredAt reports whether the authorization has expired at a time.
-func (s *session) expiredAt(now time.Time) bool {
-	expires := s.expires.Load()
-	return expires != 0 && now.UnixMicro() >= expires
 }
 
 // reauthorize sets the authorization that follows from the settings that are in effect now. If there is
 // none, it returns false: replies are written, and the connection is to be closed.
 func (s *session) reauthorize(now time.Time) bool {
 	err := s.followSettings(now)
-	if err == nil && s.expiredAt(now) {
+	if err == nil && s.conn.times.expiredAt(now) {
 		err = errExpired
 	}
 	if err == nil {
 		return true
 	}
 	s.permissions = 0
-	s.flush(0)
-	if s.sendErr == nil {
-		s.sendErr = err
-	}
+	s.conn.flush(0)
+	s.conn.fail(err)
 	return false
 }
 

@@ -33,11 +33,11 @@ func (s *Server) on(t testing.TB, run func() error) {
 // only returns the only connection.
 func (s *Server) only(t testing.TB) (only gnet.Conn) {
 	t.Helper()
-	lookuptest.Eventually(t, "one connection", func() bool { return s.numSessions() == 1 })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.sessions {
-		only = c.(gnet.Conn)
+	lookuptest.Eventually(t, "one connection", func() bool { return s.conns.number() == 1 })
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	for c := range s.conns.all {
+		only = c.wire.(gnet.Conn)
 	}
 	return only
 }

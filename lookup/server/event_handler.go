@@ -1,11 +1,14 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/hitline/hitline/lookup/internal/monotime"
 )
 
 // eventHandler receives gnet's events. gnet calls OnOpen, OnTraffic and OnClose of a
@@ -23,108 +26,119 @@ func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	return nil, gnet.None
 }
 
-func (h *eventHandler) open(c gnet.Conn) {
+func (h *eventHandler) open(g gnet.Conn) {
 	s := h.server
-	if loop, isWakeSocket := c.Context().(*eventLoop); isWakeSocket {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.loops[c.EventLoop()] = loop
+	if loop, isWakeSocket := g.Context().(*eventLoop); isWakeSocket {
+		s.loops.add(g.EventLoop(), loop)
 		return
 	}
-	s.mu.Lock()
-	loop := s.loops[c.EventLoop()]
-	s.mu.Unlock()
-	pending := c.Context().(*pendingConn)
-	ses := newSession(s, loop, c, pending)
-	if ses.tls = pending.tls; ses.tls != nil {
-		pending.owner.session.Store(ses)
+	pending := g.Context().(*pendingConn)
+	c := newConn(s.loops.of(g.EventLoop()), g)
+	ses := newSession(s, c, pending)
+	if c.tls = pending.tls; c.tls != nil {
+		pending.owner.conn.Store(c)
 	}
 	pending.opened.Store(true)
-	c.SetContext(ses)
-	ses.peer, ses.peerConn = pending.peer, c
+	g.SetContext(c)
+	c.peer = pending.peer
 	ses.servePlain()
-	s.mu.Lock()
-	s.sessions[ses] = c
-	s.mu.Unlock()
+	s.conns.add(c)
 	if ses.settings != ses.listener.settings.Load() || ses.pool.isGone() { // who wakes all may have come before
-		_ = c.Wake(nil)
+		_ = g.Wake(nil)
 	}
-	s.cfg.Logger.Debug("connection opened", "peer", ses.peer)
+	s.cfg.Logger.Debug("connection opened", "peer", c.peer)
 }
 
-// OnClose implements gnet.EventHandler. gnet closes the descriptor after it returns, so
-// holders of Server.mu may use the descriptors of Server.sessions.
-func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
-	if ses, ok := c.Context().(*session); ok {
+// OnClose implements gnet.EventHandler. gnet closes the descriptor after it returns: see openConns.
+func (h *eventHandler) OnClose(g gnet.Conn, err error) gnet.Action {
+	if c, ok := g.Context().(*conn); ok {
 		_ = h.server.recovering("closing a connection", func() {
-			if !h.server.halfClose(ses, c, err) {
-				h.server.close(ses, err)
+			if !h.server.halfClose(c, g, err) {
+				h.server.close(c, err)
 			}
 		})
 	}
 	return gnet.None
 }
 
-// close ends a session. Its event loop calls it, or stop.
-func (s *Server) close(ses *session, err error) {
-	if ses.tls != nil { // it is counted until its replies are sent
-		ses.tls.EndWrites()
+// close ends a connection. Its event loop calls it, or stop.
+func (s *Server) close(c *conn, err error) {
+	if c.tls != nil { // it is counted until its replies are sent
+		c.tls.EndWrites()
 	} else {
 		s.connections.Add(-1)
 	}
-	s.mu.Lock()
-	delete(s.sessions, ses)
-	s.mu.Unlock()
-	reason := closeReason(ses.reason.Load())
-	switch limit := s.exceededLimit(ses, reason); {
-	case ses.closeErr != nil:
-		err = ses.closeErr
-	case limit != nil:
-		err = limit
+	s.conns.remove(c)
+	err = cmp.Or(c.err, c.exceededLimit(), err)
+	c.close()
+	if h, is := c.wire.(*halfClosed); is {
+		h.end()
 	}
-	ses.close()
-	if ses.halfClosed != nil {
-		ses.halfClosed.end()
-	}
+	reason := c.reason()
 	s.closed[reason].Add(1)
-	s.peers.connectionClosed(reason, ses.peer, err)
+	s.peers.connectionClosed(reason, c.peer, err)
 }
 
 // OnTraffic implements gnet.EventHandler: bytes have arrived on a connection, or another goroutine
 // has woken its event loop.
-func (h *eventHandler) OnTraffic(c gnet.Conn) gnet.Action {
-	if l, isWakeSocket := c.Context().(*eventLoop); isWakeSocket {
-		_, _ = c.Discard(-1)
+func (h *eventHandler) OnTraffic(g gnet.Conn) gnet.Action {
+	if l, isWakeSocket := g.Context().(*eventLoop); isWakeSocket {
+		_, _ = g.Discard(-1)
 		l.serve(h.server)
 		return gnet.None
 	}
-	ses := c.Context().(*session)
-	return h.server.actionAfter(c, ses, h.server.serveTurn(c, ses))
+	c := g.Context().(*conn)
+	return h.server.actionAfter(c, c.serve(g))
 }
 
 // actionAfter returns what becomes of a connection after a turn that has returned err.
-func (s *Server) actionAfter(c peerConn, ses *session, err error) gnet.Action {
+func (s *Server) actionAfter(c *conn, err error) gnet.Action {
 	switch {
-	case err == nil && ses.halfClosed != nil && ses.isAnswered() && c.OutboundBuffered() == 0:
-		return gnet.Close
-	case err == nil && s.isClosing(ses) && ses.canClose(c):
-		return ses.closeWith(closedDraining)
-	case err == nil && ses.pool.isGone() && ses.canClose(c):
-		return ses.closeWith(closedPoolGone)
-	case err == nil:
+	case err != nil:
+		c.fail(err)
+	case c.isHalfClosed() && c.isAnswered() && c.wire.OutboundBuffered() == 0:
+		c.end(closedByPeer)
+	case s.isClosing(c) && c.canClose():
+		c.end(closedDraining)
+	case c.protocol.isOver() && c.canClose():
+		c.end(closedPoolGone)
+	default:
 		return gnet.None
 	}
-	ses.closeErr = err
-	return ses.closeWith(reasonOf(err))
+	return gnet.Close
 }
 
 // OnTick implements gnet.EventHandler. It runs on a goroutine of its own.
 func (h *eventHandler) OnTick() (time.Duration, gnet.Action) {
-	_ = h.server.recovering("looking for overdue connections", h.server.closeOverdue)
-	_ = h.server.recovering("looking for late connections", h.server.closeLate)
-	_ = h.server.recovering("closing accounts", h.server.pools.closeGone)
-	_ = h.server.recovering("looking for full indexes", func() { h.server.logEvictions(time.Now()) })
+	s := h.server
+	_ = s.recovering("looking for overdue connections", s.closeOverdue)
+	_ = s.recovering("looking for late connections", func() { s.conns.evictLate(s.admission.Scarce()) })
+	_ = s.recovering("closing accounts", s.pools.closeGone)
+	_ = s.recovering("looking for full indexes", func() { s.logEvictions(time.Now()) })
 	return sweepEvery, gnet.None
+}
+
+// sweepEvery is the interval of OnTick. Timeouts are seconds long.
+const sweepEvery = time.Second
+
+// closeOverdue closes the connections that have passed a timeout. An idle connection with
+// unread bytes is not closed: its loop is late, not its peer.
+func (s *Server) closeOverdue() {
+	s.sweeps.Add(1)
+	now := monotime.Now()
+	s.conns.each(func(c *conn) {
+		if c.unsent.bytes.Load() != 0 {
+			_ = c.wire.Wake(nil) // its event loop updates what is unsent
+		}
+		reason := c.overdue(now)
+		if reason == closedByPeer || reason.bySilence() && c.hasUnread() {
+			return
+		}
+		c.end(reason)
+		if err := c.wire.Close(); err != nil {
+			s.cfg.Logger.Warn("cannot close a connection", "reason", reason, "error", err)
+		}
+	})
 }
 
 // gnetLogger writes gnet's log to the server's. What gnet calls information is debug here, and its only

@@ -77,7 +77,7 @@ func (s *session) checkHashes(q *netproto.Request) error {
 	if op.from {
 		numHashes += int64(q.Start) / int64(s.pool.hashBlock)
 	}
-	if limit := s.limits.Load().MaxHashes; (op.lookup || q.Tag == netproto.TagRenew) && numHashes > int64(limit) {
+	if limit := s.conn.limits.Load().MaxHashes; (op.lookup || q.Tag == netproto.TagRenew) && numHashes > int64(limit) {
 		return &limitError{text: fmt.Sprintf("%d hashes, at most %d", numHashes, limit), limit: int64(limit)}
 	}
 	if want := s.pool.hashLen; want != 0 && q.NumHashes > 0 && q.HashLen != want {
@@ -137,7 +137,7 @@ func (s *session) endInline(q *netproto.Request) {
 		err = fmt.Errorf("%w: %d keys: %w", api.ErrPartlyDone, r.change.Changed(), err)
 	}
 	if err != nil {
-		s.refuse(q.Tag, s.pool, q.Envelope, err)
+		s.appendRefusal(q.Tag, s.pool, q.Envelope, err)
 	}
 	s.countAnswer(q.Tag)
 	s.endInlineAsk(q.Tag, answer, err)
@@ -148,19 +148,20 @@ func (s *session) endInline(q *netproto.Request) {
 func (s *session) replyInline(q *netproto.Request) (answer lookup.Answer, err error) {
 	switch q.Tag {
 	case netproto.TagPing:
-		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, s.server.pingReply(q, s.pool))
+		s.turn.out = netproto.AppendDone(s.turn.out, q.Envelope, s.server.pingReply(q, s.pool))
 	case netproto.TagLookup, netproto.TagLookupFrom:
 		query := s.inline.query
 		if answer.Hit, err = query.Finish(); err != nil {
 			return answer, err
 		}
-		if s.ask != nil {
+		if s.asks.current != nil {
 			answer.Ending = query.Ending(answer.Hit)
 		}
-		s.out.B = appendHit(s.out.B, q.Envelope, answer.Hit)
-		s.countLookup(q.NumHashes)
+		s.turn.out = appendHit(s.turn.out, q.Envelope, answer.Hit)
+		s.conn.loop.metrics.observeHashes(q.NumHashes)
+		s.turn.countLookup(s.conn.began)
 	default:
-		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, nil)
+		s.turn.out = netproto.AppendDone(s.turn.out, q.Envelope, nil)
 	}
 	return answer, nil
 }

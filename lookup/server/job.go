@@ -37,10 +37,11 @@ type job struct {
 	query       *lookup.Query   // of a lookup whose hashes have been looked up as they arrived, otherwise nil
 	bytes       int             // what it is charged
 	began       int64           // when the first byte arrived, in monotime
+	completed   int64           // when the event loop took it from workers, in monotime; 0 if none has had it
 	deadline    time.Time       // of its calls of a store, zero for none
 
 	ask      *tokens.Ask   // records the lookup, nil if nothing is recorded; the event loop's alone
-	askIndex int           // of the job in jobs.asking, if it has an ask
+	askIndex int           // of the job in asks.jobs, if it has an ask
 	answer   lookup.Answer // of a lookup
 	missing  tokens.Missing
 	reply    []byte // the whole message, unless err is set
@@ -61,7 +62,7 @@ type jobs struct {
 	current    *job            // being received, nil if none
 	waiting    *job            // the one that must not be run yet, nil if none: see mustWait
 	running    int             // that workers have or will have
-	asking     []*job          // those without an answer that have an ask
+	barrier    *job            // nothing after it is read before it has ended; nil if there is none
 	last       map[string]*job // the last unanswered one of each envelope
 	replyBytes int             // of replies that wait for those before them
 	bytes      int             // job.bytes of all
@@ -73,7 +74,6 @@ type jobs struct {
 
 	mu        sync.Mutex
 	completed []*job // by workers; not taken by the event loop yet
-	closed    bool   // the connection is closed
 }
 
 // newJob returns a job for a request.
@@ -94,11 +94,11 @@ func (s *session) beginJob(q *netproto.Request) (wanted bool) {
 // checkJob returns an error if a job needs a pool and the connection has none, or if the connection
 // has as many jobs as it may have.
 func (s *session) checkJob(tag netproto.Tag) error {
-	limits := s.limits.Load()
+	limits := s.conn.limits.Load()
 	switch {
 	case s.pool == nil && !operations[tag].noPool:
 		return errNoPool
-	case int(s.inFlight.Load()) >= limits.MaxInFlight:
+	case int(s.conn.unanswered.Load()) >= limits.MaxInFlight:
 		return fmt.Errorf("%w: %d requests of this connection have no reply yet", errBusy, limits.MaxInFlight)
 	case s.jobs.replyBytes > limits.MaxUnsent:
 		return fmt.Errorf("%w: %d bytes of replies wait for those before them", errBusy, s.jobs.replyBytes)
@@ -123,8 +123,8 @@ func (j *job) prepare(q *netproto.Request) (err error) {
 		return err
 	}
 	s := j.session
-	only := s.inFlight.Load() == 0 && s.unsent.Load() == 0 && j.isSmall()
-	if !only && !s.fits(j.neededBytes) { // none of them need be copied
+	only := s.conn.unanswered.Load() == 0 && s.conn.unsent.bytes.Load() == 0 && j.isSmall()
+	if !only && !s.conn.fits(j.neededBytes) { // none of them need be copied
 		return errNoMemory
 	}
 	return nil
@@ -189,7 +189,7 @@ func (s *session) finishAsJob(q *netproto.Request) {
 // startJob gives a job to the workers, unless it is refused, has nothing to do there, or has to wait
 // for those before it.
 func (s *session) startJob(j *job, q *netproto.Request) {
-	j.q, j.began = q.Clone(), s.began
+	j.q, j.began = q.Clone(), s.conn.began
 	if !s.queueReply(j) {
 		return
 	}
@@ -201,10 +201,10 @@ func (s *session) startJob(j *job, q *netproto.Request) {
 		return
 	}
 	if j.isBarrier() {
-		s.barrier = j
+		s.jobs.barrier = j
 	}
 	if s.mustWait(j) {
-		s.barrier, s.jobs.waiting = j, j
+		s.jobs.barrier, s.jobs.waiting = j, j
 		return
 	}
 	s.submit(j)
@@ -263,7 +263,7 @@ func (j *job) answerKnown() bool {
 	if !op.lookup || op.inline != overMemory || j.query != nil || !j.isSmall() {
 		return false
 	}
-	j.session.ended = requestsPerLook - 1 // the turn may be over: the clock is looked at next
+	j.session.turn.lookSoon()
 	answer, ok := j.service.LookupKnown(j.numTokens, j.hashes())
 	if ok {
 		j.isHit, j.answer, j.reply = true, answer, appendHit(j.reply, j.q.Envelope, answer.Hit)
@@ -305,22 +305,24 @@ func (s *session) complete(j *job) {
 	js := &s.jobs
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	if js.closed {
+	if s.conn.state() == stateClosed {
 		s.server.pools.move(j.found, nil)
-		s.holdSubmitted(js.submitted - j.bytes)
+		js.submitted -= j.bytes
+		s.conn.holdOnly(js.submitted)
 		return
 	}
 	js.completed = append(js.completed, j)
-	s.loop.push(s)
+	s.conn.loop.push(s.conn)
 }
 
 // finishJobs answers the jobs that workers have completed, and starts the one that has waited for
 // them.
 func (s *session) finishJobs() {
 	js := &s.jobs
-	completed := s.takeCompleted()
+	completed, now := s.takeCompleted(), int64(0)
 	if len(completed) > 0 {
-		s.lastActive.Store(monotime.Now()) // IdleTimeout begins now
+		now = monotime.Now()
+		s.conn.times.lastActive.Store(now) // IdleTimeout begins now
 	}
 	defer func() { // of those that a panic has left
 		for _, j := range completed {
@@ -329,10 +331,11 @@ func (s *session) finishJobs() {
 	}()
 	for ; len(completed) > 0; completed = completed[1:] {
 		js.running--
+		completed[0].completed = now
 		s.applyJob(completed[0])
 	}
 	j := js.waiting
-	if j == nil || s.sendErr != nil {
+	if j == nil || s.conn.isEnding() {
 		return
 	}
 	if js.waiting = nil; s.mustWait(j) {
@@ -340,7 +343,7 @@ func (s *session) finishJobs() {
 		return
 	}
 	if !j.isBarrier() {
-		s.barrier = nil
+		s.jobs.barrier = nil
 	}
 	s.submit(j)
 }
@@ -359,7 +362,7 @@ func (s *session) takeCompleted() []*job {
 		js.submitted -= j.bytes
 	}
 	if js.completed = js.completed[n:]; len(js.completed) > 0 {
-		s.loop.push(s)
+		s.conn.loop.push(s.conn)
 	}
 	return completed
 }
@@ -367,8 +370,8 @@ func (s *session) takeCompleted() []*job {
 // applyJob ends a job that has run or is refused: what it has found is applied to the connection, and it is
 // answered.
 func (s *session) applyJob(j *job) {
-	if s.barrier == j {
-		s.barrier = nil
+	if s.jobs.barrier == j {
+		s.jobs.barrier = nil
 	}
 	if apply := operations[j.tag].apply; j.err == nil && apply != nil {
 		j.err = apply(s, j)
@@ -406,32 +409,30 @@ func (s *session) dropCurrent() {
 	}
 }
 
-// closeJobs ends the jobs. Changes that workers have run to their end.
+// closeJobs ends the jobs of a connection that is closed. Changes that workers have run to their end.
 func (s *session) closeJobs() {
 	js := &s.jobs
 	js.mu.Lock()
-	js.closed = true
-	submitted := js.submitted
 	for _, j := range js.completed {
 		s.server.pools.move(j.found, nil)
-		submitted -= j.bytes
+		js.submitted -= j.bytes
 	}
 	js.completed = nil
-	s.holdSubmitted(submitted)
+	s.conn.holdOnly(js.submitted)
 	js.mu.Unlock()
 	if js.cancel != nil {
 		js.cancel()
 	}
 	s.dropCurrent()
-	for _, j := range js.asking {
+	for _, j := range s.asks.jobs {
 		s.recordNow(j.ask)
 	}
-	js.asking = nil
+	s.asks.jobs = nil
 	if js.waiting != nil {
 		js.waiting.release()
 		js.waiting = nil
 	}
-	s.barrier = nil
+	s.jobs.barrier = nil
 	clear(js.last)
-	s.server.inFlight.Add(-s.inFlight.Swap(0))
+	s.server.inFlight.Add(-s.conn.unanswered.Swap(0))
 }

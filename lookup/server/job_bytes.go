@@ -10,19 +10,12 @@ const jobBytes = 1 << 10
 func (s *session) charge(j *job, bytes int) bool {
 	grown := bytes - j.bytes
 	s.jobs.bytes += grown
-	if grown > 0 && !s.hold() {
+	if grown > 0 && !s.conn.hold() {
 		s.jobs.bytes -= grown
 		return false
 	}
 	j.bytes = bytes
 	return true
-}
-
-// holdSubmitted charges a closed connection for the jobs that workers still have. jobs.mu is held.
-func (s *session) holdSubmitted(bytes int) {
-	s.jobs.submitted = bytes
-	s.metrics.held.Add(int64(bytes) - s.held.Bytes())
-	s.server.admission.Set(&s.held, int64(bytes), 0, true) // it is no more than before
 }
 
 // copiedBytes returns how many bytes a job holds that is not served yet.
@@ -79,3 +72,12 @@ func statBytes(j *job) int {
 
 // echoBytes bounds the reply to a ping.
 func echoBytes(j *job) int { return max(len(j.q.Echo), len(j.session.server.pongFor(nil))+20) }
+
+// held returns the bytes of memory that jobs hold.
+func (js *jobs) held() int {
+	n := js.bytes
+	if js.current != nil && js.current.copied != nil {
+		n += cap(js.current.copied.B)
+	}
+	return n
+}

@@ -102,7 +102,7 @@ func TestDrainOfZMTP(t *testing.T) {
 func TestWhoIsClosing(t *testing.T) {
 	server := unstarted(t)
 	raw, zmtp := openSession(server, new(replies)), openSession(server, new(replies))
-	zmtp.zmtp.Store(true)
+	zmtp.conn.times.zmtp.Store(true)
 	for _, test := range []struct {
 		closing   uint32
 		silent    time.Duration
@@ -115,10 +115,10 @@ func TestWhoIsClosing(t *testing.T) {
 	} {
 		server.closing.Store(test.closing)
 		for _, ses := range []*session{raw, zmtp} {
-			ses.lastActive.Store(monotime.Now() - int64(test.silent))
-			require.Equal(t, ses == raw && test.raw || ses == zmtp && test.zmtp, server.isClosing(ses), "%+v", test)
-			ses.lastActive.Store(monotime.Now() + int64(time.Hour))
-			require.Equal(t, test.closing == closingAll, server.isClosing(ses), "active")
+			ses.conn.times.lastActive.Store(monotime.Now() - int64(test.silent))
+			require.Equal(t, ses == raw && test.raw || ses == zmtp && test.zmtp, server.isClosing(ses.conn), "%+v", test)
+			ses.conn.times.lastActive.Store(monotime.Now() + int64(time.Hour))
+			require.Equal(t, test.closing == closingAll, server.isClosing(ses.conn), "active")
 		}
 	}
 }

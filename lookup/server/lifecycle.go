@@ -183,11 +183,7 @@ const stopTimeout = 10 * time.Second
 
 // stopServing closes all listeners, connections and loops at once. why is as for stop.
 func (s *Server) stopServing(why error) error {
-	s.mu.Lock()
-	for ses := range s.sessions {
-		ses.reason.CompareAndSwap(uint32(closedByPeer), uint32(closedDraining))
-	}
-	s.mu.Unlock()
+	s.conns.each(func(c *conn) { c.end(closedDraining) })
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	s.acceptor.close(ctx) // before the loops stop, because enroll waits for a loop

@@ -148,7 +148,7 @@ func (s *Server) SetListener(address string, settings Settings) error {
 		return fmt.Errorf("%w: listen: %w", api.ErrConfig, err)
 	}
 	l.setSettings(settings)
-	s.wakeSessions(l)
+	s.conns.wake(func(c *conn) bool { return c.protocol.(*session).listener == l }) // see session.wake
 	return nil
 }
 
@@ -168,17 +168,6 @@ func (s *Server) findListener(address string) (*listener, error) {
 		}
 	}
 	return nil, fmt.Errorf("%w: not listening on %q", api.ErrConfig, address)
-}
-
-// wakeSessions makes the event loops check the authorization of a listener's sessions: see session.wake.
-func (s *Server) wakeSessions(l *listener) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for ses, c := range s.sessions {
-		if ses.listener == l {
-			_ = c.Wake(nil) // it is being closed already
-		}
-	}
 }
 
 // closeListeners closes listeners of which no connection was accepted.

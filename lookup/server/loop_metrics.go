@@ -70,19 +70,8 @@ func (s *Server) BackendCalls() map[string]api.Histogram {
 // histograms returns one histogram of each loop: the one that of selects.
 func (s *Server) histograms(of func(m *loopMetrics) *histogram.Counts) []*histogram.Counts {
 	var all []*histogram.Counts
-	for _, m := range s.loopMetrics() {
+	for _, m := range s.loops.metrics() {
 		all = append(all, of(m))
-	}
-	return all
-}
-
-// loopMetrics returns the metrics of all loops.
-func (s *Server) loopMetrics() []*loopMetrics {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []*loopMetrics
-	for _, l := range s.loops {
-		all = append(all, &l.metrics)
 	}
 	return all
 }

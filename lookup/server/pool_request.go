@@ -38,7 +38,7 @@ func runPool(_ context.Context, j *job) (err error) {
 func applyPool(s *session, j *job) error {
 	s.server.pools.move(s.pool, nil)
 	s.setPool(j.found, j.rules)
-	j.found, s.client, s.asker = nil, j.client, j.client.asker()
+	j.found, s.client, s.asks.asker = nil, j.client, j.client.asker()
 	reply := s.pool.reply(s.service.Coordinator())
 	reply.ResetRefused = s.resetRefused()
 	return j.doneJSON(reply)
@@ -70,7 +70,7 @@ func (s *session) setPool(p *pool, described *coordinator.Coordinator) {
 	if p == nil {
 		return
 	}
-	s.reader.SetAlignment(p.service.Alignment())
+	s.conn.reader.SetAlignment(p.service.Alignment())
 	s.service = p.service
 	if described != nil {
 		if of, err := p.service.WithRetentionInterval(described.Pool().RetentionInterval); err == nil { // which the description has checked

@@ -1,16 +1,13 @@
 package server
 
-import (
-	"github.com/hitline/hitline/lookup/internal/monotime"
-	"github.com/hitline/hitline/netproto"
-)
+import "github.com/hitline/hitline/netproto"
 
 // queueReply queues a job after those with an equal envelope. It returns false if the connection
 // has twice the requests in flight that it may have: it is to be closed then.
 func (s *session) queueReply(j *job) bool {
-	if int(s.inFlight.Load()) >= 2*s.limits.Load().MaxInFlight+s.inFlightBefore {
+	if int(s.conn.unanswered.Load()) >= 2*s.conn.limits.Load().MaxInFlight+s.conn.unansweredBefore {
 		j.release()
-		s.sendErr = errInFlight // closeJobs records its ask
+		s.conn.fail(errInFlight) // closeJobs records its ask
 		return false
 	}
 	js := &s.jobs
@@ -24,7 +21,7 @@ func (s *session) queueReply(j *job) bool {
 	js.last[key] = j
 	j.bytes = jobBytes
 	js.bytes += j.bytes
-	s.inFlight.Add(1)
+	s.conn.unanswered.Add(1)
 	s.server.inFlight.Add(1)
 	return true
 }
@@ -52,7 +49,7 @@ func (s *session) finish(j *job) {
 		s.jobs.replyBytes += len(j.reply)
 		return
 	}
-	for j.answered && s.sendErr == nil {
+	for j.answered && !s.conn.isEnding() {
 		if j.next == nil {
 			delete(s.jobs.last, string(envelopeKey(j.q.Envelope)))
 		}
@@ -71,26 +68,30 @@ func (s *session) finish(j *job) {
 func (s *session) writeReply(j *job) {
 	js := &s.jobs
 	js.bytes -= j.bytes
-	s.inFlight.Add(-1)
+	s.conn.unanswered.Add(-1)
 	s.server.inFlight.Add(-1)
 	if j.err != nil {
-		s.refuse(j.tag, j.pool, j.q.Envelope, j.err)
+		s.appendRefusal(j.tag, j.pool, j.q.Envelope, j.err)
 	} else {
-		s.out.B = append(s.out.B, j.reply...)
+		s.turn.out = append(s.turn.out, j.reply...)
 	}
 	if j.err == nil && j.isHit {
-		s.metrics.observeDurations(max(monotime.Now()-j.began, 0), 1)
-		s.metrics.observeHashes(j.q.NumHashes)
+		s.conn.loop.metrics.observeHashes(j.q.NumHashes)
+		if j.completed == 0 {
+			s.turn.countLookup(j.began)
+		} else {
+			s.conn.loop.metrics.observeDurations(max(j.completed-j.began, 0), 1)
+		}
 	}
 	s.countAnswer(j.tag)
 	s.answerJobAsk(j)
-	s.flush(flushAt)
+	s.conn.flush(flushAt)
 }
 
 // countAnswer counts a request whose reply is written. One that is written after the peer's FIN may have been given up.
 func (s *session) countAnswer(tag netproto.Tag) {
-	s.metrics.requests[tag].Add(1)
-	if s.halfClosed != nil {
-		s.metrics.afterFIN.Add(1)
+	s.conn.loop.metrics.requests[tag].Add(1)
+	if s.conn.isHalfClosed() {
+		s.conn.loop.metrics.afterFIN.Add(1)
 	}
 }

@@ -90,11 +90,8 @@ type Server struct {
 	memory    *lookup.MemoryAccount // of the keys of a store, and what is remembered of it
 	ownMemory bool                  // nobody else changes the bound of memory
 
-	mu       sync.Mutex
-	sessions map[*session]peerConn // open connections
-	loops    map[gnet.EventLoop]*eventLoop
-	wakeFDs  []int // of the loops
-
+	conns      openConns
+	loops      eventLoops
 	halfClosed sync.WaitGroup // the goroutines of half-closed connections
 
 	sweeps      atomic.Int64   // calls of closeOverdue, see watch
@@ -144,7 +141,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		memory:    cfg.Memory, ownMemory: ownMemory,
 		admission: admission.New(admissionBounds(cfg.Memory, cfg.Backend, limits.MaxConnections)),
 		backend:   cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
-		sessions: map[*session]peerConn{}, loops: map[gnet.EventLoop]*eventLoop{}, peers: newPeerLog(cfg.Logger),
+		conns: openConns{all: map[*conn]struct{}{}}, loops: eventLoops{all: map[gnet.EventLoop]*eventLoop{}}, peers: newPeerLog(cfg.Logger),
 	}
 	s.accounts = newAccounting(&cfg)
 	pools.open, pools.close = s.accounts.openAccount, s.accounts.Close

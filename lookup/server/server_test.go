@@ -108,13 +108,13 @@ func TestMessageTimeoutIsPerMessage(t *testing.T) {
 		require.NoError(t, server.SetLimits(Limits{MessageTimeout: 500 * time.Millisecond}))
 		var got replies
 		ses := openSession(server, &got)
-		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }
+		overdue := func() closeReason { return ses.conn.overdue(monotime.Now()) }
 		msg := lookuptest.Encode([]byte("ping"), nil)
-		require.NoError(t, turn(ses, msg[:1]))
+		require.NoError(t, serveTurn(ses, msg[:1]))
 		for range 10 {
 			time.Sleep(500 * time.Millisecond)
 			require.Equal(t, closedByPeer, overdue())
-			require.NoError(t, turn(ses, append(msg[1:len(msg):len(msg)], msg[0])))
+			require.NoError(t, serveTurn(ses, append(msg[1:len(msg):len(msg)], msg[0])))
 			require.Equal(t, lookuptest.Encode([]byte{1}, nil), got.last)
 		}
 		time.Sleep(500*time.Millisecond + 1)
@@ -143,12 +143,12 @@ func TestIdleIsBetweenRequests(t *testing.T) {
 		"nothing":     {"\x00\x04ping", closedIdleTimeout},
 	} {
 		ses := openSession(server, new(replies))
-		require.NoError(t, turn(ses, []byte(c.begun)))
+		require.NoError(t, serveTurn(ses, []byte(c.begun)))
 		now := time.Now()
 		if c.want != closedIdleTimeout {
-			require.Equal(t, closedByPeer, server.overdue(ses, monotime.At(now.Add(5*time.Second))), name)
+			require.Equal(t, closedByPeer, ses.conn.overdue(monotime.At(now.Add(5*time.Second))), name)
 		}
-		require.Equal(t, c.want, server.overdue(ses, monotime.At(now.Add(time.Hour))), name)
+		require.Equal(t, c.want, ses.conn.overdue(monotime.At(now.Add(time.Hour))), name)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestUnreadIsNotSilence(t *testing.T) {
 				_, err := p.Write([]byte("\x04\x07\x04PING\xff\xff"))
 				require.NoError(t, err)
 				p.Reads(t, []byte("\x04\x05\x04PONG"))
-				lookuptest.Eventually(t, "noted", func() bool { return server.someSession().ttl.Load() > 0 })
+				lookuptest.Eventually(t, "noted", func() bool { return server.someSession().conn.times.ttl.Load() > 0 })
 			}
 			held, release := make(chan struct{}), make(chan struct{})
 			server.on(t, func() error { close(held); <-release; return nil })
@@ -171,9 +171,9 @@ func TestUnreadIsNotSilence(t *testing.T) {
 			require.NoError(t, err)
 			lookuptest.Eventually(t, "it has arrived", func() bool { return server.countUnread() == 1 })
 			ses := server.someSession()
-			ses.lastActive.Store(monotime.At(time.Now().Add(-2 * time.Hour)))
+			ses.conn.times.lastActive.Store(monotime.At(time.Now().Add(-2 * time.Hour)))
 			server.closeOverdue()
-			ses.lastActive.Store(monotime.Now()) // a sweep may come between a read and its note
+			ses.conn.times.lastActive.Store(monotime.Now()) // a sweep may come between a read and its note
 			close(release)
 			require.Equal(t, [][]byte{{}, {1}, {}}, p.Next(t))
 			require.Equal(t, [][]byte{{}, {1}, {}}, p.Ask(t, nil, []byte("ping"), nil))
@@ -183,9 +183,10 @@ func TestUnreadIsNotSilence(t *testing.T) {
 
 // someSession returns a session.
 func (s *Server) someSession() (some *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for some = range s.sessions {
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	for c := range s.conns.all {
+		some = c.protocol.(*session)
 	}
 	return some
 }
@@ -349,7 +350,7 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	round := func() {
 		for p := msg; len(p) > 0; {
 			n := min(len(p), 65521) // odd, so that hashes are cut
-			if err := turn(ses, p[:n]); err != nil {
+			if err := serveTurn(ses, p[:n]); err != nil {
 				t.Fatal(err)
 			}
 			p = p[n:]
@@ -381,12 +382,12 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 	open := make([]*session, sessions)
 	for i := range open {
 		open[i] = openSession(server, new(replies))
-		require.NoError(t, turn(open[i], msg[:len(msg)/2]))
-		require.True(t, open[i].reader.InMessage())
+		require.NoError(t, serveTurn(open[i], msg[:len(msg)/2]))
+		require.True(t, open[i].conn.reader.InMessage())
 	}
 	require.Less(t, lookuptest.HeapBytes()-before, int64(sessions*64<<10))
 	for _, s := range open {
-		s.close()
+		s.conn.close()
 	}
 	runtime.KeepAlive(msg)
 }
@@ -403,12 +404,12 @@ func TestAnnouncedHashesAreSmall(t *testing.T) {
 			open := make([]*session, sessions)
 			for i := range open {
 				open[i] = openSession(server, new(replies))
-				require.NoError(t, turn(open[i], msg))
-				require.True(t, open[i].reader.InMessage())
+				require.NoError(t, serveTurn(open[i], msg))
+				require.True(t, open[i].conn.reader.InMessage())
 			}
 			require.Less(t, lookuptest.HeapBytes()-before, int64(32<<20))
 			for _, s := range open {
-				s.close()
+				s.conn.close()
 			}
 		})
 	}

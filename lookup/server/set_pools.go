@@ -28,11 +28,7 @@ func (s *Server) SetPools(own *lookup.Service, named []ServedPool, accept func(c
 		return nil, err
 	}
 	gone := ps.replace(next, accept)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.sessions {
-		_ = c.Wake(nil) // it is being closed already
-	}
+	s.conns.wake(func(*conn) bool { return true })
 	return gone, nil
 }
 

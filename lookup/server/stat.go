@@ -53,7 +53,7 @@ func (s *Server) statOf(p *pool) api.Stat {
 	st.Connections = s.connections.Load()
 	st.Memory, _, st.MemoryRefused = s.memory.Usage()
 	st.Requests, st.Closed, st.NotAllowed = map[string]int64{}, map[string]int64{}, map[string]int64{}
-	for _, m := range s.loopMetrics() {
+	for _, m := range s.loops.metrics() {
 		addCounts(st.Requests, m.requests[:], tagName)
 		st.Memory += m.held.Load()
 		st.RequestsRefused += m.refused.Load()

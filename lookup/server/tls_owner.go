@@ -11,14 +11,14 @@ import (
 	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 )
 
-// tlsOwner is what a TLS connection is for: it has a session when its handshake has ended. It implements tlspair.Owner.
+// tlsOwner is what a TLS connection is for: it has a conn when its handshake has ended. It implements tlspair.Owner.
 type tlsOwner struct {
 	acceptor *acceptor
 	pending  pendingConn
-	session  atomic.Pointer[session] // nil until OnOpen
+	conn     atomic.Pointer[conn] // nil until OnOpen
 }
 
-// Config implements tlspair.Owner. The session has the settings of the time of its handshake.
+// Config implements tlspair.Owner. The connection has the settings of the time of its handshake.
 func (o *tlsOwner) Config() *tls.Config {
 	o.pending.settings = o.pending.listener.settings.Load()
 	return o.pending.settings.TLS
@@ -42,12 +42,12 @@ func (o *tlsOwner) Serve(c *tlspair.Conn, pair *net.UnixConn, state *tls.Connect
 	return o.acceptor.enroll(pair, p)
 }
 
-// Failed implements tlspair.Owner. If there is a session, it closes for the reason.
+// Failed implements tlspair.Owner. A peer that reads nothing ends its conn.
 func (o *tlsOwner) Failed(err error) {
 	server, reason := o.acceptor.server, reasonOf(err)
-	switch ses := o.session.Load(); {
-	case reason == closedWriteTimeout && ses != nil:
-		ses.reason.CompareAndSwap(uint32(closedByPeer), uint32(reason))
+	switch c := o.conn.Load(); {
+	case reason == closedWriteTimeout && c != nil:
+		c.end(reason)
 	case reason == closedByPeer && !errors.Is(err, tlspair.ErrSilent):
 		o.acceptor.Fail("cannot serve a connection", o.pending.listener.Address, err)
 	default:

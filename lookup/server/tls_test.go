@@ -218,8 +218,8 @@ func dialNarrow(t testing.TB, s *Server) *lookuptest.Peer {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.NetConn().Close() })
 	require.NoError(t, conn.SetDeadline(time.Now().Add(lookuptest.Patience)))
-	lookuptest.Eventually(t, "served", func() bool { return s.numSessions() == 1 })
-	require.NoError(t, s.someSession().tls.SetWriteBuffer(4<<10))
+	lookuptest.Eventually(t, "served", func() bool { return s.conns.number() == 1 })
+	require.NoError(t, s.someSession().conn.tls.SetWriteBuffer(4<<10))
 	return &lookuptest.Peer{Conn: conn}
 }
 
@@ -252,7 +252,7 @@ func TestTLSHandshakesThatFail(t *testing.T) {
 		lookuptest.Eventually(t, "gone", func() bool { return server.Stat().Connections == 0 })
 		require.Contains(t, log.String(), c.logs)
 		require.Contains(t, log.String(), "reason=tls_handshake peer=127.0.0.1:")
-		require.Zero(t, server.numSessions())
+		require.Zero(t, server.conns.number())
 	}
 }
 
@@ -401,13 +401,13 @@ func TestTLSShutdownSendsReplies(t *testing.T) {
 	lookuptest.Eventually(t, "answered", func() bool { return server.someSession().inPair() > 0 && server.countBusy() == 0 })
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(context.Background()) }()
-	lookuptest.Eventually(t, "no session", func() bool { return server.numSessions() == 0 })
+	lookuptest.Eventually(t, "no session", func() bool { return server.conns.number() == 0 })
 	p.Reads(t, replies)
 	require.NoError(t, <-down)
 }
 
 // inPair returns how many bytes of replies the peer's goroutine has not taken yet.
-func (s *session) inPair() int64 { return sockets.Unacknowledged(s.peerConn.Fd()) }
+func (s *session) inPair() int64 { return sockets.Unacknowledged(s.conn.wire.Fd()) }
 
 // At the end of its time Shutdown cuts off a peer that does not read, and says so.
 func TestTLSShutdownDeadline(t *testing.T) {
@@ -455,7 +455,7 @@ func TestTLSCertificateExpires(t *testing.T) {
 	certificate := authority.LeafUntil(time.Now().Add(time.Hour), "short")
 	short := dialTLS(t, server, clientTLS(certificate))
 	require.Equal(t, [][]byte{{1}, {}}, short.Ask(t, []byte("ping"), nil))
-	expires := &server.someSession().expires
+	expires := &server.someSession().conn.times.expires
 	require.Equal(t, certificate.Leaf.NotAfter.UnixMicro(), expires.Load())
 	long := dialTLS(t, server, clientTLS(authority.Leaf("long")))
 	require.Equal(t, [][]byte{{1}, {}}, long.Ask(t, []byte("ping"), nil))

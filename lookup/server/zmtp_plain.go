@@ -4,7 +4,7 @@ package server
 // called before the first byte: the greeting of a connection that has begun cannot change.
 func (s *session) servePlain() {
 	if s.settings.Rules.HasTokens() {
-		s.reader.SetPlain(s.checkPlain)
+		s.conn.reader.SetPlain(s.checkPlain)
 	}
 }
 

@@ -150,10 +150,10 @@ func TestPlainAfterSetListener(t *testing.T) {
 		var got replies
 		ses, l := fedSession(t, unstarted(t), settingsOf(t, access.Ping, tokenOf("engines", access.All)), &got)
 		ses.servePlain()
-		require.NoError(t, turn(ses, plainGreeting))
+		require.NoError(t, serveTurn(ses, plainGreeting))
 		require.Equal(t, plainRest, got.last[len(got.last)-len(plainRest):])
 		l.setSettings(c.then)
-		err := turn(ses, bytes.Clone(c.hello)) // it is overwritten
+		err := serveTurn(ses, bytes.Clone(c.hello)) // it is overwritten
 		require.Equal(t, string(c.want), string(got.last), name)
 		if name == "added" {
 			require.NoError(t, err)

@@ -99,18 +99,18 @@ func TestTTLBeginsAnewWithEachPing(t *testing.T) {
 		server := unstarted(t)
 		var got replies
 		ses := openSession(server, &got)
-		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }
-		require.NoError(t, turn(ses, append(bytes.Clone(zmtpGreeting), zmtpReady...)))
+		overdue := func() closeReason { return ses.conn.overdue(monotime.Now()) }
+		require.NoError(t, serveTurn(ses, append(bytes.Clone(zmtpGreeting), zmtpReady...)))
 		const ttl = 1500 * time.Millisecond
 		for range 10 {
-			require.NoError(t, turn(ses, []byte("\x04\x07\x04PING\x00\x0f")))
+			require.NoError(t, serveTurn(ses, []byte("\x04\x07\x04PING\x00\x0f")))
 			require.Equal(t, "\x04\x05\x04PONG", string(got.last))
 			time.Sleep(ttl)
 			require.Equal(t, closedByPeer, overdue())
 		}
 		time.Sleep(time.Nanosecond)
 		require.Equal(t, closedHeartbeatTimeout, overdue())
-		require.NoError(t, turn(ses, slices.Concat([]byte("\x04\x07\x04PING\x00\x0f"), lookuptest.Encode(nil, []byte("ping")))))
+		require.NoError(t, serveTurn(ses, slices.Concat([]byte("\x04\x07\x04PING\x00\x0f"), lookuptest.Encode(nil, []byte("ping")))))
 		time.Sleep(time.Hour)
 		require.Equal(t, closedByPeer, overdue(), "what came behind the PING ended its TTL")
 	})
