@@ -108,7 +108,6 @@ func (a *acceptor) Accept(socket int, conn net.Conn) { a.admit(a.listeners[socke
 
 func (a *acceptor) admit(ln *listener, conn net.Conn) {
 	if !a.server.reserveConn() {
-		a.server.closed[closedMaxConnections].Add(1)
 		a.server.peers.connectionClosed(closedMaxConnections, conn.RemoteAddr(), nil)
 		_ = conn.Close()
 		return
@@ -160,7 +159,7 @@ func (a *acceptor) admitCounted(ln *listener, conn net.Conn) error {
 // dropDraining closes a connection that is counted, because the server drains.
 func (a *acceptor) dropDraining(conn net.Conn) {
 	a.server.connections.Add(-1)
-	a.server.closed[closedDraining].Add(1)
+	a.server.peers.connectionClosed(closedDraining, conn.RemoteAddr(), nil)
 	_ = conn.Close()
 }
 

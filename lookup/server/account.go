@@ -234,7 +234,7 @@ func (j *job) recordReset(err error) {
 		return
 	}
 	j.session.recordNow(j.pool.account.NewEmptied(true))
-	if s := j.session.server; s.backend != nil { // which may have removed what others have there, too
+	if s := j.session.shared; s.backend != nil { // which may have removed what others have there, too
 		for _, p := range s.pools.list() {
 			if p != j.pool {
 				j.session.recordNow(p.account.NewEmptied(false))
@@ -297,7 +297,7 @@ func (j *job) explainTokens(e *api.Explanation) *api.LostTokens {
 	defer a.Drop()
 	addAll(a, hashes)
 	a.Fill(e.HitTokens, e.Ending)
-	told := j.session.server.accounts.Explain(a)
+	told := j.session.shared.accounts.Explain(a)
 	if !j.session.isKnown(j.credential) {
 		lost := int64(0)
 		for p := range tokens.NumPlaces {
@@ -316,4 +316,4 @@ func (j *job) explainTokens(e *api.Explanation) *api.LostTokens {
 }
 
 // tokensOf returns where the tokens of a pool went, nil if that is not known.
-func (s *Server) tokensOf(p *pool) *api.PoolTokens { return s.accounts.Status(p.account) }
+func (s *shared) tokensOf(p *pool) *api.PoolTokens { return s.accounts.Status(p.account) }

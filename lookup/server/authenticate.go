@@ -46,8 +46,7 @@ func (s *session) authenticate(username string, token []byte) (*access.Credentia
 // name of a credential: that of an expired token, else the one that the session had.
 func (s *session) failAuth(credential string, why error) error {
 	err := fmt.Errorf("%w: %w", errNotAuthenticated, why)
-	s.server.authFailures.Add(1)
-	s.server.peers.notAuthenticated(s.conn.peer, credential, s.listener.Address, err)
+	s.shared.peers.notAuthenticated(s.conn.peer, credential, s.listener.Address, err)
 	before := s.credential
 	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.Names()))
 	if s.credential == before {
@@ -77,4 +76,22 @@ func accessOf(c *access.Credential) api.Access {
 		a.Expires = c.Expires.UTC().Format(time.RFC3339)
 	}
 	return a
+}
+
+// servePlain makes the reader serve the PLAIN mechanism of ZMTP if the listener has tokens. It is
+// called before the first byte: the greeting of a connection that has begun cannot change.
+func (s *session) servePlain() {
+	if s.settings.Rules.HasTokens() {
+		s.conn.reader.SetPlain(s.checkPlain)
+	}
+}
+
+// checkPlain gives the session the credential of a PLAIN handshake and reports whether it is valid.
+func (s *session) checkPlain(username, password []byte) bool {
+	if len(password) == 0 {
+		_ = s.failAuth(nameOf(s.credential), errToken)
+		return false
+	}
+	_, err := s.authenticate(string(username), password)
+	return err == nil
 }

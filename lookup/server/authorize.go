@@ -2,7 +2,6 @@ package server
 
 import (
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"time"
 
@@ -19,12 +18,6 @@ type authorization struct {
 	credential   *access.Credential // nil for an anonymous peer
 	permissions  access.Permissions
 }
-
-// Why connections are closed.
-var (
-	errRevoked = errors.New("its credential is gone")
-	errExpired = errors.New("its credential has expired")
-)
 
 // authorize gives an accepted connection the authorization that follows from its listener and its
 // certificates.
@@ -54,7 +47,7 @@ func (s *session) setCredential(c *access.Credential) {
 // beginWithFirstPool gives the connection of a tenant the first of its pools.
 func (s *session) beginWithFirstPool() {
 	if s.credential.IsTenant() {
-		s.setPool(s.server.pools.moveToFirst(s.credential, s.pool), nil)
+		s.setPool(s.shared.pools.moveToFirst(s.credential, s.pool), nil)
 	}
 }
 

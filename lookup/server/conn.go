@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -54,6 +53,7 @@ type conn struct {
 	kept   *keptBytes
 	held   admission.Holder // bytes charged to the admission
 	queued bool             // it is in eventLoop.waiting; guarded by eventLoop.mu
+	inTurn bool             // the event loop serves it
 
 	began            int64        // when the first byte of the message arrived that is being received, in monotime
 	unanswered       atomic.Int64 // jobs without a reply
@@ -118,6 +118,9 @@ func newConn(loop *eventLoop, wire peerConn) *conn {
 	return c
 }
 
+// inQueue implements waiter.
+func (c *conn) inQueue() *bool { return &c.queued }
+
 func (c *conn) state() connState { return connState(c.life.Load() & (1<<stateBits - 1)) }
 
 // reason returns why the connection ends, closedByPeer before that is decided.
@@ -149,14 +152,6 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// Why connections end, besides errRevoked, errExpired, and what netproto.Reader returns.
-var (
-	errConnGone   = errors.New("the connection is gone")
-	errSlowReader = errors.New("the peer does not read its replies")
-	errMemory     = errors.New("memory is short, and more is kept for this connection than it may have in flight")
-	errInFlight   = errors.New("more is in flight than limits.max_in_flight and the limits of a message allow")
-)
-
 // failure returns why the connection ends, nil if it does not. The event loop calls it.
 func (c *conn) failure() error {
 	if !c.isEnding() {
@@ -169,7 +164,7 @@ func (c *conn) failure() error {
 func (c *conn) close() {
 	c.enter(stateClosed, closedByPeer)
 	c.protocol.close()
-	if c.loop.turn.conn == c { // the turn reads some of them
+	if c.inTurn { // which reads some of them
 		c.kept.forget()
 	}
 	c.kept.release()
@@ -185,18 +180,6 @@ func (c *conn) adoptLimits() {
 	c.reader.SetMaxMessage(limits.MaxMessage)
 	c.unansweredBefore = int(c.unanswered.Load())
 }
-
-const (
-	// readBuffer is the size in bytes of a loop's read buffer: two lookups of 512 hashes.
-	readBuffer = 32 << 10
-	// readOnBuffer is how many bytes a turn reads at a time after its first read.
-	readOnBuffer = 64 << 10
-	// flushAt is the size in bytes at which replies are written before the end of the turn, so
-	// that small requests with large replies take bounded memory.
-	flushAt = 64 << 10
-	// requestsWithoutMemory is how many more a turn serves if there is no memory to keep them.
-	requestsWithoutMemory = 64
-)
 
 // readBuffers holds the buffers of readOn.
 var readBuffers = sync.Pool{New: func() any { return new([readOnBuffer]byte) }}
@@ -224,14 +207,18 @@ func (c *conn) serve(g gnet.Conn) (err error) {
 }
 
 // beginTurn begins a turn: what an event loop does for one connection before it serves the next.
-func (c *conn) beginTurn() { c.loop.turn.begin(c) }
+func (c *conn) beginTurn() {
+	c.inTurn = true
+	c.loop.turn.begin()
+}
 
 // endTurn writes the replies of the turn. It returns err, or why no reply is sent any more.
 func (c *conn) endTurn(err error) error {
 	c.flush(0)
 	c.protocol.sent(false)
 	t := &c.loop.turn
-	defer t.end()
+	t.end()
+	c.inTurn = false
 	if failure := c.failure(); failure != nil { // what was charged may be given back already
 		return failure
 	}

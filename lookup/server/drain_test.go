@@ -56,7 +56,7 @@ func TestDrainGivesAddressesBack(t *testing.T) {
 	down := make(chan error, 1)
 	go func() { down <- old.Shutdown(context.Background()) }()
 	idle.ClosedWithin(t)
-	require.EqualValues(t, 1, old.closed[closedDraining].Load(), "idle connections go at once")
+	require.EqualValues(t, 1, old.peers.closed[closedDraining].Load(), "idle connections go at once")
 
 	server, err := serveOn(t, nil, old.Addrs()...)
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestDrainAnswersWhatHasArrived(t *testing.T) {
 	_, err = p.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF, "closed in order")
 	require.NoError(t, <-down)
-	require.EqualValues(t, 1, server.closed[closedDraining].Load())
+	require.EqualValues(t, 1, server.peers.closed[closedDraining].Load())
 }
 
 // A connection that is on its way to its loop when draining begins is served.
@@ -302,7 +302,7 @@ func TestConnectionNotTaken(t *testing.T) {
 	conn, err := net.Dial("tcp", server.Addrs()[0][len("tcp://"):])
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
-	lookuptest.Eventually(t, "it came and went", func() bool { return server.closed[closedByPeer].Load() == 1 })
+	lookuptest.Eventually(t, "it came and went", func() bool { return server.peers.closed[closedByPeer].Load() == 1 })
 	server.acceptor.admit(openListener(nil), conn)
 	lookuptest.Eventually(t, "counted", func() bool { return server.Stat().AcceptErrors == 1 })
 	require.Zero(t, server.connections.Load())

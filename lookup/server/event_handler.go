@@ -34,7 +34,7 @@ func (h *eventHandler) open(g gnet.Conn) {
 	}
 	pending := g.Context().(*pendingConn)
 	c := newConn(s.loops.of(g.EventLoop()), g)
-	ses := newSession(s, c, pending)
+	ses := newSession(s.shared, c, pending)
 	if c.tls = pending.tls; c.tls != nil {
 		pending.owner.conn.Store(c)
 	}
@@ -74,9 +74,7 @@ func (s *Server) close(c *conn, err error) {
 	if h, is := c.wire.(*halfClosed); is {
 		h.end()
 	}
-	reason := c.reason()
-	s.closed[reason].Add(1)
-	s.peers.connectionClosed(reason, c.peer, err)
+	s.peers.connectionClosed(c.reason(), c.peer, err)
 }
 
 // OnTraffic implements gnet.EventHandler: bytes have arrived on a connection, or another goroutine
@@ -84,11 +82,29 @@ func (s *Server) close(c *conn, err error) {
 func (h *eventHandler) OnTraffic(g gnet.Conn) gnet.Action {
 	if l, isWakeSocket := g.Context().(*eventLoop); isWakeSocket {
 		_, _ = g.Discard(-1)
-		l.serve(h.server)
+		h.server.serveWaiting(l)
 		return gnet.None
 	}
 	c := g.Context().(*conn)
 	return h.server.actionAfter(c, c.serve(g))
+}
+
+// serveWaiting serves the connections that wait, for about a turn. The loop calls it when its wake socket has a byte.
+func (s *Server) serveWaiting(l *eventLoop) {
+	began := time.Now()
+	for w := l.pop(); w != nil; w = l.pop() {
+		switch c := w.(*conn); {
+		case c.state() == stateClosed:
+		case c.isHalfClosed() && c.isEnding():
+			s.close(c, nil)
+		case s.actionAfter(c, c.serve(nil)) == gnet.Close:
+			_ = c.wire.Close()
+		}
+		if time.Since(began) > turnTime {
+			break
+		}
+	}
+	l.endServing()
 }
 
 // actionAfter returns what becomes of a connection after a turn that has returned err.
@@ -139,6 +155,24 @@ func (s *Server) closeOverdue() {
 			s.cfg.Logger.Warn("cannot close a connection", "reason", reason, "error", err)
 		}
 	})
+}
+
+// logEvictions logs once for each pool over memory that its index is full and evicts. At most one line comes a second. It
+// is called once a second, and not by two goroutines at a time.
+func (s *Server) logEvictions(now time.Time) {
+	for _, p := range s.pools.list() {
+		age, evicts := p.service.EvictionAge(now)
+		if !evicts || p.evictionLogged {
+			continue
+		}
+		if _, ok := s.evictionLog.Admit(now); !ok {
+			continue // the next call logs it
+		}
+		p.evictionLogged = true
+		stat := p.service.Stat()
+		s.cfg.Logger.Warn("the memory index is full and evicts blocks: raise its bound if prompts come back later than unused_for",
+			"pool", p.name, "unused_for", age.Round(time.Second), "entries", stat.Entries, "max_bytes", stat.MaxBytes, "max_entries", stat.MaxEntries)
+	}
 }
 
 // gnetLogger writes gnet's log to the server's. What gnet calls information is debug here, and its only

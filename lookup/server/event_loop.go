@@ -1,17 +1,14 @@
 package server
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/server/internal/sockets"
 	"github.com/hitline/hitline/lookup/tokens"
 )
 
@@ -20,7 +17,7 @@ import (
 // time it has polled its connections, so that connections that send little are served meanwhile.
 //
 // Tasks that are given to gnet run before it polls again. So the loop polls a socket, its wake socket, as if
-// it were a connection: a byte in it makes the loop call serve.
+// it were a connection: a byte in it makes the loop call Server.serveWaiting.
 type eventLoop struct {
 	metrics   loopMetrics
 	limits    *atomic.Pointer[Limits] // of the server
@@ -31,14 +28,14 @@ type eventLoop struct {
 	wakeFD    int // the other end of its wake socket
 
 	mu       sync.Mutex
-	waiting  []*conn // in order
-	signaled bool    // the byte has not been read
+	waiting  []waiter // in order
+	signaled bool     // the byte has not been read
 }
 
-func (s *Server) newEventLoop(wakeFD int) *eventLoop {
-	return &eventLoop{
-		limits: &s.limits, admission: s.admission, memory: s.memory, recorder: s.accounts.NewRecorder(), wakeFD: wakeFD,
-	}
+// waiter is what can wait for a turn: a connection.
+type waiter interface {
+	// inQueue returns whether it is in eventLoop.waiting. eventLoop.mu guards it.
+	inQueue() *bool
 }
 
 // eventLoops are the event loops of a server. Safe for concurrent use.
@@ -71,58 +68,18 @@ func (ls *eventLoops) metrics() (all []*loopMetrics) {
 	return all
 }
 
-// openWakeSockets gives each event loop its wake socket. gnet hands connections to its loops in turn, and there
-// are no others yet.
-func (s *Server) openWakeSockets() error {
-	for range s.cfg.Loops {
-		if err := s.openWakeSocket(); err != nil {
-			return fmt.Errorf("cannot wake an event loop: %w", err)
-		}
-	}
-	if n := len(s.loops.metrics()); n != s.cfg.Loops {
-		return fmt.Errorf("%d of %d event loops cannot be woken", s.cfg.Loops-n, s.cfg.Loops)
-	}
-	return nil
-}
-
-// openWakeSocket has the next event loop poll one end of a pair of sockets. OnOpen adds the loop.
-func (s *Server) openWakeSocket() error {
-	fds, err := sockets.Pair()
-	if err != nil {
-		return err
-	}
-	s.loops.wakeFDs = append(s.loops.wakeFDs, fds[1])
-	if err := unix.SetNonblock(fds[1], true); err != nil {
-		return err
-	}
-	conn, err := sockets.ConnOf(fds[0])
-	if err != nil {
-		return err
-	}
-	_, err = s.engine.EnrollContext(conn, s.newEventLoop(fds[1])) // it closes conn
-	return err
-}
-
-// closeWakeSockets closes the ends that the server has. The loops and the workers have ended.
-func (s *Server) closeWakeSockets() {
-	for _, fd := range s.loops.wakeFDs {
-		_ = unix.Close(fd)
-	}
-	s.loops.wakeFDs = nil
-}
-
 // push adds a connection to those that wait for a turn. Any goroutine may call it.
-func (l *eventLoop) push(c *conn) {
+func (l *eventLoop) push(c waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !c.queued {
-		c.queued = true
+	if queued := c.inQueue(); !*queued {
+		*queued = true
 		l.waiting = append(l.waiting, c)
 		l.signalLocked()
 	}
 }
 
-// signalLocked makes the loop call serve after it has polled its connections. mu is held.
+// signalLocked makes the loop call Server.serveWaiting after it has polled its connections. mu is held.
 func (l *eventLoop) signalLocked() {
 	if !l.signaled {
 		l.signaled = true
@@ -141,7 +98,7 @@ func (l *eventLoop) isCrowded() bool {
 }
 
 // pop removes and returns the first connection that waits, nil if there is none.
-func (l *eventLoop) pop() (c *conn) {
+func (l *eventLoop) pop() (c waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting) == 0 {
@@ -149,25 +106,12 @@ func (l *eventLoop) pop() (c *conn) {
 	}
 	c, l.waiting[0] = l.waiting[0], nil
 	l.waiting = l.waiting[1:]
-	c.queued = false
+	*c.inQueue() = false
 	return c
 }
 
-// serve serves the connections that wait, for about a turn. The loop calls it when its wake socket has a byte.
-func (l *eventLoop) serve(server *Server) {
-	began := time.Now()
-	for c := l.pop(); c != nil; c = l.pop() {
-		switch {
-		case c.state() == stateClosed:
-		case c.isHalfClosed() && c.isEnding():
-			server.close(c, nil)
-		case server.actionAfter(c, c.serve(nil)) == gnet.Close:
-			_ = c.wire.Close()
-		}
-		if time.Since(began) > turnTime {
-			break
-		}
-	}
+// endServing is called when some of those that wait have been served. The others are served after the next poll.
+func (l *eventLoop) endServing() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.signaled = false; len(l.waiting) > 0 {

@@ -101,7 +101,7 @@ func TestUnsentSince(t *testing.T) {
 	require.NoError(t, serveTurn(ses, ping(10_000)))
 	since := ses.conn.unsent.since.Load()
 	require.NotZero(t, since)
-	limit := int64(ses.server.limits.Load().WriteTimeout)
+	limit := int64(ses.shared.limits.Load().WriteTimeout)
 	require.Equal(t, closedByPeer, ses.conn.overdue(since+limit))
 	require.Equal(t, closedWriteTimeout, ses.conn.overdue(since+limit+1))
 
@@ -131,7 +131,7 @@ func TestWriteTimeout(t *testing.T) {
 	}
 	other := lookuptest.DialPeer(t, server.Addrs()[0])
 	require.Equal(t, []byte{1}, other.Ask(t, []byte("ping"))[0])
-	lookuptest.Eventually(t, "closed", func() bool { return server.closed[closedWriteTimeout].Load() == 1 })
+	lookuptest.Eventually(t, "closed", func() bool { return server.peers.closed[closedWriteTimeout].Load() == 1 })
 	lookuptest.Eventually(t, "logged", func() bool {
 		lines := log.Take()
 		return len(lines) == 1 && strings.HasSuffix(lines[0], `error="no reply was read for limits.write_timeout (1ns)"`)

@@ -120,7 +120,7 @@ func openSession(server *Server, conn replyWriter) *session {
 
 // sessionOf returns a session of a loop.
 func sessionOf(server *Server, loop *eventLoop, conn replyWriter, l *listener) *session {
-	return newSession(server, newConn(loop, testConn{conn}), &pendingConn{listener: l, settings: l.settings.Load()})
+	return newSession(server.shared, newConn(loop, testConn{conn}), &pendingConn{listener: l, settings: l.settings.Load()})
 }
 
 // testLoop stands for a loop of gnet that does not run.

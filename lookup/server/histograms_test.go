@@ -75,6 +75,16 @@ func TestLookupDurations(t *testing.T) {
 		feed(slices.Concat(ping[3:], short))
 		begun(5e-6, 1, 0)
 
+		ses.jobs.barrier = new(job) // what comes next waits
+		feed(slices.Concat(short, short))
+		require.Empty(t, observations(server.LookupDurations()))
+		time.Sleep(80 * time.Millisecond)
+		feed(short)
+		time.Sleep(10 * time.Millisecond)
+		ses.jobs.barrier = nil
+		require.NoError(t, wake(ses))
+		begun(0.1, 3, 270*time.Millisecond) // they were kept in one chunk, which has the time of its first bytes
+
 		feed(lookuptest.Encode([]byte("lookup"), []byte{17})) // refused: not counted
 		require.Empty(t, observations(server.LookupDurations()))
 	})

@@ -148,7 +148,7 @@ func (s *session) endInline(q *netproto.Request) {
 func (s *session) replyInline(q *netproto.Request) (answer lookup.Answer, err error) {
 	switch q.Tag {
 	case netproto.TagPing:
-		s.turn.out = netproto.AppendDone(s.turn.out, q.Envelope, s.server.pingReply(q, s.pool))
+		s.turn.out = netproto.AppendDone(s.turn.out, q.Envelope, s.shared.pingReply(q, s.pool))
 	case netproto.TagLookup, netproto.TagLookupFrom:
 		query := s.inline.query
 		if answer.Hit, err = query.Finish(); err != nil {

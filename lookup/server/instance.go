@@ -25,7 +25,10 @@ const jobsPerWorker = 4
 
 // Instance returns the instance that pings and stats name. Each Server is another one. PromptAlignment, which is of a
 // connection's pool, is 0, and Draining is false. The caller must not modify Requests.
-func (s *Server) Instance() api.Instance {
+func (s *Server) Instance() api.Instance { return s.identity() }
+
+// identity returns the instance with the limits in effect.
+func (s *shared) identity() api.Instance {
 	of := s.limits.Load()
 	i, inFlight := s.instance, of.MaxInFlight
 	if s.backend != nil { // more would wait for so long that their time is up
@@ -40,7 +43,7 @@ func (s *Server) Instance() api.Instance {
 
 // pingReply returns the frames after the 01 of the reply to a ping: those of the ping, or the
 // instance if it has none. They are borrowed. p is the connection's pool, nil if it has none.
-func (s *Server) pingReply(q *netproto.Request, p *pool) []byte {
+func (s *shared) pingReply(q *netproto.Request, p *pool) []byte {
 	if len(q.Echo) > 0 {
 		return q.Echo
 	}
@@ -55,7 +58,7 @@ type pong struct {
 }
 
 // pongFor returns the frame for connections of a pool, nil for those without one. It is made again when something has changed.
-func (s *Server) pongFor(p *pool) []byte {
+func (s *shared) pongFor(p *pool) []byte {
 	cache, alignment := &s.pong, int64(0)
 	if p != nil {
 		cache, alignment = &p.pong, p.service.PromptAlignment()
@@ -64,7 +67,7 @@ func (s *Server) pongFor(p *pool) []byte {
 	if made := cache.Load(); made != nil && made.draining == draining && made.limits == limits {
 		return made.frame
 	}
-	i := s.Instance()
+	i := s.identity()
 	i.PromptAlignment, i.Draining = alignment, draining
 	text, _ := json.Marshal(i)                                              // numbers and texts
 	made := &pong{draining, limits, netproto.AppendFrame(nil, text, false)} // two event loops may both make it

@@ -119,7 +119,7 @@ func (j *job) prepare(q *netproto.Request) (err error) {
 		}
 	}
 	j.neededBytes = n * q.HashLen
-	if err := j.session.server.checkNeeded(j.neededBytes); err != nil {
+	if err := j.session.shared.checkNeeded(j.neededBytes); err != nil {
 		return err
 	}
 	s := j.session
@@ -242,10 +242,10 @@ func (s *session) submit(j *job) {
 	}
 	js := &s.jobs
 	if js.ctx == nil {
-		js.ctx, js.cancel = context.WithCancel(s.server.ctx)
+		js.ctx, js.cancel = context.WithCancel(s.shared.ctx)
 	}
 	kind := computing
-	if b := s.server.backend; b != nil && op.callsStore {
+	if b := s.shared.backend; b != nil && op.callsStore {
 		kind, j.deadline = reading, time.Now().Add(b.Config().Timeout)
 		if op.changes {
 			kind, j.deadline = writing, time.Now().Add(b.Config().WriteTimeout)
@@ -253,7 +253,7 @@ func (s *session) submit(j *job) {
 	}
 	js.running++
 	js.submitted += j.bytes
-	s.server.workers[kind].submit(&js.queues[kind], j)
+	s.shared.workers[kind].submit(&js.queues[kind], j)
 }
 
 // answerKnown answers a small lookup of blocks that were found a moment ago: an engine asks so at each step for
@@ -278,7 +278,7 @@ func (j *job) run() {
 	js, op := &j.session.jobs, &operations[j.tag]
 	ctx := js.ctx
 	if op.changes {
-		ctx = j.session.server.ctx
+		ctx = j.session.shared.ctx
 	}
 	if op.changes || ctx.Err() == nil {
 		if j.err = j.checkAuthorized(); j.err == nil {
@@ -306,7 +306,7 @@ func (s *session) complete(j *job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	if s.conn.state() == stateClosed {
-		s.server.pools.move(j.found, nil)
+		s.shared.pools.move(j.found, nil)
 		js.submitted -= j.bytes
 		s.conn.holdOnly(js.submitted)
 		return
@@ -326,7 +326,7 @@ func (s *session) finishJobs() {
 	}
 	defer func() { // of those that a panic has left
 		for _, j := range completed {
-			s.server.pools.move(j.found, nil)
+			s.shared.pools.move(j.found, nil)
 		}
 	}()
 	for ; len(completed) > 0; completed = completed[1:] {
@@ -414,7 +414,7 @@ func (s *session) closeJobs() {
 	js := &s.jobs
 	js.mu.Lock()
 	for _, j := range js.completed {
-		s.server.pools.move(j.found, nil)
+		s.shared.pools.move(j.found, nil)
 		js.submitted -= j.bytes
 	}
 	js.completed = nil
@@ -434,5 +434,5 @@ func (s *session) closeJobs() {
 	}
 	s.jobs.barrier = nil
 	clear(js.last)
-	s.server.inFlight.Add(-s.conn.unanswered.Swap(0))
+	s.shared.inFlight.Add(-s.conn.unanswered.Swap(0))
 }

@@ -67,11 +67,11 @@ func explanationBytes(j *job) int {
 // statBytes bounds the reply to a stat.
 func statBytes(j *job) int {
 	const counters, quotes = 40 << 10, 3 // with the askers of a pool
-	return counters + min(j.session.server.pools.number(), api.MaxPoolNames)*(MaxPoolName+quotes)
+	return counters + min(j.session.shared.pools.number(), api.MaxPoolNames)*(MaxPoolName+quotes)
 }
 
 // echoBytes bounds the reply to a ping.
-func echoBytes(j *job) int { return max(len(j.q.Echo), len(j.session.server.pongFor(nil))+20) }
+func echoBytes(j *job) int { return max(len(j.q.Echo), len(j.session.shared.pongFor(nil))+20) }
 
 // held returns the bytes of memory that jobs hold.
 func (js *jobs) held() int {

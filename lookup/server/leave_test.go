@@ -95,7 +95,7 @@ func TestDrainOfZMTP(t *testing.T) {
 		}
 	})
 	require.True(t, isDraining(t, raw), "raw connections stay")
-	require.EqualValues(t, 2, server.closed[closedDraining].Load())
+	require.EqualValues(t, 2, server.peers.closed[closedDraining].Load())
 }
 
 // A ZMTP connection is closed when nothing has happened on it for the pause, a raw one is not before Shutdown.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup"
 	"github.com/panjf2000/gnet/v2"
@@ -18,7 +19,6 @@ import (
 // running.
 type lifecycle struct {
 	shuttingDown atomic.Bool            // Shutdown was called; set under mu
-	draining     atomic.Bool            // Drain or Shutdown was called
 	closing      atomic.Uint32          // which connections are closed now that have nothing unanswered
 	preparing    atomic.Pointer[string] // what is done before Start, nil if that is not known
 
@@ -33,8 +33,8 @@ type lifecycle struct {
 	err      error         // why they ended, nil if by Shutdown; read after done
 }
 
-func newLifecycle() lifecycle {
-	return lifecycle{startEnded: make(chan struct{}), booted: make(chan struct{}), done: make(chan struct{})}
+func newLifecycle() *lifecycle {
+	return &lifecycle{startEnded: make(chan struct{}), booted: make(chan struct{}), done: make(chan struct{})}
 }
 
 // errStarted is the error of a second Start.
@@ -62,7 +62,6 @@ func (l *lifecycle) beginShutdown() (started bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.shuttingDown.Store(true)
-	l.draining.Store(true)
 	if l.started {
 		l.cancelStart()
 	}
@@ -158,6 +157,7 @@ func (s *Server) Err() error {
 // an error. It returns Err if the server had stopped by itself. It may be called at any
 // time and repeatedly; the server cannot be started after it.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.draining.Store(true)
 	if !s.beginShutdown() {
 		s.stop(nil)
 		return nil
@@ -267,3 +267,50 @@ func (s *Server) running() bool {
 		return true
 	}
 }
+
+// Ready returns nil if the server accepts connections, its backend's breaker is not open, and Config.Ready
+// returns nil. Otherwise it returns ErrNotReady with the reason: not listening yet or the text of SetPreparing,
+// draining, stopped, the backend, or the error of Config.Ready.
+func (s *Server) Ready() error {
+	if !s.running() {
+		return fmt.Errorf("%w: stopped", ErrNotReady)
+	}
+	select {
+	case <-s.booted:
+	default:
+		if doing := s.preparing.Load(); doing != nil {
+			return fmt.Errorf("%w: %s", ErrNotReady, *doing)
+		}
+		return fmt.Errorf("%w: not listening yet", ErrNotReady)
+	}
+	switch {
+	case s.draining.Load():
+		return fmt.Errorf("%w: draining", ErrNotReady)
+	case s.backend != nil && s.backend.Down():
+		if failure := s.backend.Failure(); failure != nil {
+			return fmt.Errorf("%w: %w", ErrNotReady, failure)
+		}
+		return fmt.Errorf("%w: %w: %s", ErrNotReady, backend.ErrUnavailable, s.backend.Name())
+	case s.cfg.Ready == nil:
+		return nil
+	}
+	if err := s.cfg.Ready(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotReady, err)
+	}
+	return nil
+}
+
+// Draining reports whether Drain or Shutdown was called.
+func (s *Server) Draining() bool { return s.draining.Load() }
+
+// BackendFailure returns why the latest call of the backend failed, nil if it did not. The server may be
+// ready all the same.
+func (s *Server) BackendFailure() error {
+	if s.backend == nil {
+		return nil
+	}
+	return s.backend.Failure()
+}
+
+// SetPreparing sets the reason that Ready gives until the server listens: what is done before Start.
+func (s *Server) SetPreparing(doing string) { s.preparing.Store(&doing) }

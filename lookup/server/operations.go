@@ -12,34 +12,6 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// operation says how a kind of request is served. What frames it has is in package netproto, and
-// which permission it needs in package access.
-type operation struct {
-	inline     inlineKind
-	noPool     bool // it is served without a pool, too
-	lookup     bool // it looks up hashes: those that can change its answer are enough
-	from       bool // it has a start
-	callsStore bool // if the pool is over a store
-	changes    bool // it takes effect after what came before it, and before what follows
-	// run serves a job and sets its reply. A worker calls it. nil: there is nothing to do there.
-	run func(ctx context.Context, j *job) error
-	// apply applies to the connection what run has found. The event loop calls it. nil: nothing.
-	apply func(s *session, j *job) error
-	// replyBytes bounds the bytes of a reply that may have to wait for others. nil: there are few.
-	replyBytes func(j *job) int
-}
-
-// inlineKind says when a request is answered as it arrives: see inline.go.
-type inlineKind uint8
-
-const (
-	never inlineKind = iota
-	overMemory
-	always
-)
-
-var operations [netproto.NumTags]operation
-
 func init() { // the functions refer to the table
 	operations = [netproto.NumTags]operation{
 		netproto.TagLookup:      {inline: overMemory, lookup: true, callsStore: true, run: runLookup},
@@ -213,10 +185,20 @@ func runStorePrompt(ctx context.Context, j *job) error {
 }
 
 func applyPing(s *session, j *job) error {
-	j.done(s.server.pingReply(&j.q, j.pool))
+	j.done(s.shared.pingReply(&j.q, j.pool))
 	return nil
 }
 
 func runStat(_ context.Context, j *job) error {
 	return j.doneJSON(j.session.statFor(j.credential, j.pool))
+}
+
+// applyRenew queues the hashes of a renew and answers it.
+func applyRenew(s *session, j *job) error {
+	if err := j.service.CheckRenew(); err != nil {
+		return err
+	}
+	s.shared.renewer.Add(s, j.service, j.takeHashes(), j.q.HashLen)
+	j.done(nil)
+	return nil
 }

@@ -30,13 +30,13 @@ type description struct {
 
 // runPool finds the described pool, or makes it.
 func runPool(_ context.Context, j *job) (err error) {
-	j.found, j.rules, j.client, err = j.session.server.describedPool(j.q.Description, j.credential)
+	j.found, j.rules, j.client, err = j.session.shared.describedPool(j.q.Description, j.credential)
 	return err
 }
 
 // applyPool makes the found pool the one that later requests are about.
 func applyPool(s *session, j *job) error {
-	s.server.pools.move(s.pool, nil)
+	s.shared.pools.move(s.pool, nil)
 	s.setPool(j.found, j.rules)
 	j.found, s.client, s.asks.asker = nil, j.client, j.client.asker()
 	reply := s.pool.reply(s.service.Coordinator())
@@ -58,7 +58,7 @@ func (s *session) resetRefused() string {
 
 // leavePool leaves the connection without a pool.
 func (s *session) leavePool() {
-	s.server.pools.move(s.pool, nil)
+	s.shared.pools.move(s.pool, nil)
 	s.setPool(nil, nil)
 }
 
@@ -94,7 +94,7 @@ func (s *session) undoSetup(j *job) {
 // describedPool returns the pool of a request, one that there is or a new one, and the described rules,
 // nil if it was only named. A connection of the pool is counted. c is the credential of the connection,
 // nil if it has none.
-func (s *Server) describedPool(text []byte, c *access.Credential) (*pool, *coordinator.Coordinator, clientInfo, error) {
+func (s *shared) describedPool(text []byte, c *access.Credential) (*pool, *coordinator.Coordinator, clientInfo, error) {
 	d, onlyName, err := parseDescription(text)
 	if err != nil {
 		return nil, nil, clientInfo{}, fmt.Errorf("the description of the pool cannot be read: %s", describeJSONError(err))
@@ -118,7 +118,7 @@ func (s *Server) describedPool(text []byte, c *access.Credential) (*pool, *coord
 }
 
 // describe is describedPool for a description. name may be empty.
-func (s *Server) describe(name string, described coordinator.Pool, c *access.Credential) (*pool, *coordinator.Coordinator, error) {
+func (s *shared) describe(name string, described coordinator.Pool, c *access.Credential) (*pool, *coordinator.Coordinator, error) {
 	if err := checkSize(&described); err != nil {
 		return nil, nil, err
 	}

@@ -72,16 +72,15 @@ func (s *session) countRefused(r *api.Refusal, err error) {
 	case r.Refusal == api.RefusalBusy:
 		s.conn.loop.metrics.busy.Add(1)
 		if errors.Is(err, errNoMemory) {
-			s.server.memory.Refuse()
+			s.shared.memory.Refuse()
 		}
 	case r.Refusal == api.RefusalNotAuthenticated: // which failAuth has logged
 		return
 	case errors.As(err, &denied):
-		s.server.notAllowed[denied.tag].Add(1)
-		s.server.peers.notAllowed(s.conn.peer, denied.name, s.listener.Address, err)
+		s.shared.peers.requestNotAllowed(denied.tag, s.conn.peer, denied.name, s.listener.Address, err)
 		return
 	}
-	s.server.peers.requestRefused(s.conn.peer, err)
+	s.shared.peers.requestRefused(s.conn.peer, err)
 }
 
 // refusalOf returns why a request is refused, for programs.

@@ -316,7 +316,7 @@ func TestRemoteFloodInFlight(t *testing.T) {
 	lookuptest.Eventually(t, "it waits", func() bool { return server.Stat().InFlight == 4 })
 	p.Send(t, plainOf("", netproto.TagPing))
 	p.ClosedWithin(t)
-	lookuptest.Eventually(t, "it is counted", func() bool { return server.closed[closedInFlight].Load() == 1 })
+	lookuptest.Eventually(t, "it is counted", func() bool { return server.peers.closed[closedInFlight].Load() == 1 })
 	lookuptest.Eventually(t, "nothing is held", func() bool { return server.Stat().InFlight == 0 && server.heldBytes() == 0 })
 }
 

@@ -22,7 +22,7 @@ func (s *session) queueReply(j *job) bool {
 	j.bytes = jobBytes
 	js.bytes += j.bytes
 	s.conn.unanswered.Add(1)
-	s.server.inFlight.Add(1)
+	s.shared.inFlight.Add(1)
 	return true
 }
 
@@ -69,7 +69,7 @@ func (s *session) writeReply(j *job) {
 	js := &s.jobs
 	js.bytes -= j.bytes
 	s.conn.unanswered.Add(-1)
-	s.server.inFlight.Add(-1)
+	s.shared.inFlight.Add(-1)
 	if j.err != nil {
 		s.appendRefusal(j.tag, j.pool, j.q.Envelope, j.err)
 	} else {

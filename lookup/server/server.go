@@ -16,8 +16,6 @@ import (
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // Config configures a Server. Zero fields mean the defaults.
@@ -67,41 +65,21 @@ type Config struct {
 // Server serves a Service on TCP, TLS and unix sockets. It can be started once. All methods are
 // safe for concurrent use.
 type Server struct {
-	lifecycle
+	*lifecycle
+	*shared
 
-	backend   *lookup.SharedBackend // nil over the memory index
-	pools     *pools
-	accounts  *accounting
-	cfg       Config
-	instance  api.Instance         // without its limits
-	pong      atomic.Pointer[pong] // for connections without a pool, nil before the first
-	listeners []Listener           // as configured
-	engine    *gnet.Client         // event loops without listeners
-	acceptor  *acceptor            // of all bound listeners
-	addrs     []string             // bound, see Addrs
+	cfg       *Config
+	ownMemory bool               // nobody else changes the bound of memory
+	listeners []Listener         // as configured
+	cancel    context.CancelFunc // ends jobs
+	engine    *gnet.Client       // event loops without listeners
+	acceptor  *acceptor          // of all bound listeners
+	addrs     []string           // bound, see Addrs
 
-	limits    atomic.Pointer[Limits] // in effect
-	ctx       context.Context        // of jobs; ends when the server stops
-	cancel    context.CancelFunc
-	workers   workerPools
-	renewer   *lookup.Renewer      // nil over the memory index
-	admission *admission.Admission // of what connections hold
-	peers     *peerLog
-	memory    *lookup.MemoryAccount // of the keys of a store, and what is remembered of it
-	ownMemory bool                  // nobody else changes the bound of memory
-
-	conns      openConns
-	loops      eventLoops
-	halfClosed sync.WaitGroup // the goroutines of half-closed connections
-
+	conns       openConns
+	halfClosed  sync.WaitGroup // the goroutines of half-closed connections
 	sweeps      atomic.Int64   // calls of closeOverdue, see watch
 	evictionLog loglimit.Limit // of logEvictions
-
-	// reported by Stat:
-	connections, inFlight, acceptErrors atomic.Int64
-	closed                              [numReasons]atomic.Int64
-	notAllowed                          [netproto.NumTags]atomic.Int64
-	authFailures                        atomic.Int64
 }
 
 // New returns a server that is not started. service may be nil if there are others in cfg, or
@@ -136,20 +114,21 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	if ownMemory {
 		cfg.Memory = lookup.NewMemoryAccount(limits.MaxMemory)
 	}
-	s := &Server{
-		listeners: listeners,
-		memory:    cfg.Memory, ownMemory: ownMemory,
-		admission: admission.New(admissionBounds(cfg.Memory, cfg.Backend, limits.MaxConnections)),
-		backend:   cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
-		conns: openConns{all: map[*conn]struct{}{}}, loops: eventLoops{all: map[gnet.EventLoop]*eventLoop{}}, peers: newPeerLog(cfg.Logger),
-	}
-	s.accounts = newAccounting(&cfg)
-	pools.open, pools.close = s.accounts.openAccount, s.accounts.Close
+	accounts := newAccounting(&cfg)
+	pools.open, pools.close = accounts.openAccount, accounts.Close
 	for _, p := range pools.list() {
 		p.account = pools.open(p.service)
 	}
+	s := &Server{
+		lifecycle: newLifecycle(), cfg: &cfg, ownMemory: ownMemory, listeners: listeners,
+		conns: openConns{all: map[*conn]struct{}{}},
+		shared: &shared{
+			backend: cfg.Backend, pools: pools, accounts: accounts, memory: cfg.Memory, peers: newPeerLog(cfg.Logger),
+			admission: admission.New(admissionBounds(cfg.Memory, cfg.Backend, limits.MaxConnections)),
+			loops:     eventLoops{all: map[gnet.EventLoop]*eventLoop{}}, instance: newInstance(cfg.Version),
+		},
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.instance = newInstance(cfg.Version)
 	s.limits.Store(&limits)
 	return s, nil
 }

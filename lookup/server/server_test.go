@@ -85,12 +85,12 @@ func TestGarbage(t *testing.T) {
 		"envelope":           {bytes.Repeat([]byte("\x01\x01\x00"), 20), closedEnvelope},
 		"body without end":   {[]byte("\x00\x10abc"), closedMessageTimeout},
 	} {
-		before := server.closed[c.reason].Load()
+		before := server.peers.closed[c.reason].Load()
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		_, err := p.Write(c.bytes)
 		require.NoError(t, err, name)
 		p.ClosedWithin(t)
-		lookuptest.Eventually(t, name, func() bool { return server.closed[c.reason].Load() == before+1 })
+		lookuptest.Eventually(t, name, func() bool { return server.peers.closed[c.reason].Load() == before+1 })
 		hit, err := good.Lookup(ctx, 8000, coordinator.NewHashes(keys, 32))
 		require.NoError(t, err, name)
 		require.EqualValues(t, 8000, hit.Tokens, name)
@@ -127,7 +127,7 @@ func TestIdleTimeout(t *testing.T) {
 	server := startServer(t, blocks16, Limits{IdleTimeout: 50 * time.Millisecond})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	p.ClosedWithin(t)
-	lookuptest.Eventually(t, "counted", func() bool { return server.closed[closedIdleTimeout].Load() == 1 })
+	lookuptest.Eventually(t, "counted", func() bool { return server.peers.closed[closedIdleTimeout].Load() == 1 })
 }
 
 // A request or a handshake that has begun has a time of its own, however short that
@@ -198,7 +198,7 @@ func TestMaxConnections(t *testing.T) {
 		require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
 	}
 	lookuptest.DialPeer(t, server.Addrs()[0]).ClosedWithin(t)
-	require.EqualValues(t, 1, server.closed[closedMaxConnections].Load())
+	require.EqualValues(t, 1, server.peers.closed[closedMaxConnections].Load())
 	require.NoError(t, a.Close())
 	lookuptest.Eventually(t, "a place is free again", func() bool { return server.connections.Load() == 1 })
 	require.Equal(t, [][]byte{{1}, {}}, lookuptest.DialPeer(t, server.Addrs()[0]).Ask(t, []byte("ping"), nil))
@@ -215,7 +215,7 @@ func TestSlowReader(t *testing.T) {
 		}
 	}
 	require.Less(t, sent, 10000, "600 MB of replies were taken from a peer that does not read")
-	lookuptest.Eventually(t, "counted", func() bool { return server.closed[closedSlowReader].Load() == 1 })
+	lookuptest.Eventually(t, "counted", func() bool { return server.peers.closed[closedSlowReader].Load() == 1 })
 	require.Equal(t, [][]byte{{1}, {}}, lookuptest.DialPeer(t, server.Addrs()[0]).Ask(t, []byte("ping"), nil))
 }
 
@@ -311,7 +311,7 @@ func TestShutdownDeadline(t *testing.T) {
 	defer cancel()
 	require.ErrorContains(t, server.Shutdown(ctx), "1 connections cut off")
 	p.ClosedWithin(t)
-	require.EqualValues(t, 1, server.closed[closedDraining].Load())
+	require.EqualValues(t, 1, server.peers.closed[closedDraining].Load())
 }
 
 // replies is a connection that keeps what was written last.

@@ -11,7 +11,7 @@ import (
 type session struct {
 	conn   *conn
 	turn   *turn // of its event loop: replies go there
-	server *Server
+	shared *shared
 	authorization
 	pool    *pool           // that its requests are about, nil if none
 	service *lookup.Service // of the pool, with the retention interval of the engine; nil if none
@@ -25,10 +25,10 @@ type session struct {
 }
 
 // newSession makes what an accepted connection is for.
-func newSession(server *Server, c *conn, p *pendingConn) *session {
-	s := &session{conn: c, turn: &c.loop.turn, server: server}
+func newSession(shared *shared, c *conn, p *pendingConn) *session {
+	s := &session{conn: c, turn: &c.loop.turn, shared: shared}
 	c.protocol = s
-	s.setPool(server.pools.enterOwn(), nil)
+	s.setPool(shared.pools.enterOwn(), nil)
 	s.authorize(p)
 	return s
 }
@@ -54,7 +54,7 @@ func (s *session) close() {
 	s.sent(false)
 	s.inline.release()
 	s.closeJobs()
-	s.server.pools.move(s.pool, nil)
+	s.shared.pools.move(s.pool, nil)
 }
 
 // holds implements protocol.
@@ -96,7 +96,7 @@ func (s *session) Begin(q *netproto.Request) bool {
 // after a pending job is a job, too: their effects and replies have an order.
 func (s *session) answersInline(tag netproto.Tag) bool {
 	kind := operations[tag].inline
-	return s.conn.unanswered.Load() == 0 && (kind == always || kind == overMemory && s.server.backend == nil)
+	return s.conn.unanswered.Load() == 0 && (kind == always || kind == overMemory && s.shared.backend == nil)
 }
 
 // Hashes implements netproto.Handler.

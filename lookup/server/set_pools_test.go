@@ -84,7 +84,7 @@ func TestSetPools(t *testing.T) {
 	require.Error(t, err)
 	_, err = client.Dial(t.Context(), server.Addrs()[0], client.WithPool("e", lookuptest.Blocks16), client.WithTimeout(lookuptest.Patience))
 	require.ErrorContains(t, err, "accepts no further ones")
-	require.NotZero(t, server.closed[closedPoolGone].Load())
+	require.NotZero(t, server.peers.closed[closedPoolGone].Load())
 	lookuptest.Eventually(t, "their accounts are closed", func() bool {
 		server.pools.closeGone()
 		server.pools.mu.Lock()

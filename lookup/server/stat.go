@@ -27,7 +27,7 @@ func (s *Server) PoolStats() map[string]api.Stat {
 // statFor returns what the peer is told, about its pool, which may be nil. A tenant is told of no other pool, and nothing that
 // other peers change. Who asks is told to those whom the server knows.
 func (ses *session) statFor(c *access.Credential, p *pool) api.Stat {
-	s := ses.server
+	s := ses.shared
 	st := s.poolStat(p)
 	if !c.IsTenant() {
 		st = s.statOf(p)
@@ -47,7 +47,7 @@ func (ses *session) statFor(c *access.Credential, p *pool) api.Stat {
 }
 
 // statOf returns the counters of the server and of a pool, which may be nil.
-func (s *Server) statOf(p *pool) api.Stat {
+func (s *shared) statOf(p *pool) api.Stat {
 	st := s.poolStat(p)
 	st.Pools, st.PoolNames = s.pools.names(nil)
 	st.Connections = s.connections.Load()
@@ -61,18 +61,18 @@ func (s *Server) statOf(p *pool) api.Stat {
 		st.AfterFIN += m.afterFIN.Load()
 	}
 	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()
-	addCounts(st.Closed, s.closed[:], func(r int) string { return closeReason(r).String() })
-	addCounts(st.NotAllowed, s.notAllowed[:], tagName)
-	st.AuthFailures = s.authFailures.Load()
+	addCounts(st.Closed, s.peers.closed[:], func(r int) string { return closeReason(r).String() })
+	addCounts(st.NotAllowed, s.peers.notAllowed[:], tagName)
+	st.AuthFailures = s.peers.authFailures.Load()
 	return st
 }
 
 // poolStat returns the counters of a pool, which may be nil, and what of the server does not change.
-func (s *Server) poolStat(p *pool) api.Stat {
-	st := api.Stat{Version: s.cfg.Version, Kernel: simd.Kernel(), Backend: "memory"}
+func (s *shared) poolStat(p *pool) api.Stat {
+	st := api.Stat{Version: s.instance.Version, Kernel: simd.Kernel(), Backend: "memory"}
 	if s.backend != nil {
 		st.Backend, st.BackendState = s.backend.Name(), s.backend.State()
-		if err := s.BackendFailure(); err != nil {
+		if err := s.backend.Failure(); err != nil {
 			st.BackendError = err.Error()
 		}
 	}

@@ -51,7 +51,6 @@ func (o *tlsOwner) Failed(err error) {
 	case reason == closedByPeer && !errors.Is(err, tlspair.ErrSilent):
 		o.acceptor.Fail("cannot serve a connection", o.pending.listener.Address, err)
 	default:
-		server.closed[reason].Add(1)
 		server.peers.connectionClosed(reason, o.pending.peer, err)
 	}
 }

@@ -204,7 +204,7 @@ func TestKeptBytesAreBounded(t *testing.T) {
 	lookuptest.Eventually(t, "the reset has begun", func() bool { return gate.Held.Load() == 1 })
 	_, _ = flood.Write(bytes.Repeat(ping, most+2)) // it is closed meanwhile
 	flood.ClosedWithin(t)
-	lookuptest.Eventually(t, "it is counted", func() bool { return server.closed[closedInFlight].Load() == 1 })
+	lookuptest.Eventually(t, "it is counted", func() bool { return server.peers.closed[closedInFlight].Load() == 1 })
 	lookuptest.Eventually(t, "only what the reset takes is held", func() bool { return server.heldBytes() < 2*jobBytes })
 
 	p := lookuptest.DialPeer(t, server.Addrs()[0])

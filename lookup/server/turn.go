@@ -13,13 +13,21 @@ const (
 	turnTime, readOnTime = 50 * time.Microsecond, 25 * time.Microsecond
 	// requestsPerLook is how many requests are served before the clock is looked at.
 	requestsPerLook = 8
+	// readBuffer is the size in bytes of a loop's read buffer: two lookups of 512 hashes.
+	readBuffer = 32 << 10
+	// readOnBuffer is how many bytes a turn reads at a time after its first read.
+	readOnBuffer = 64 << 10
+	// flushAt is the size in bytes at which replies are written before the end of the turn, so
+	// that small requests with large replies take bounded memory.
+	flushAt = 64 << 10
+	// requestsWithoutMemory is how many more a turn serves if there is no memory to keep them.
+	requestsWithoutMemory = 64
 	// maxReplies is the largest capacity in bytes of replies that is used again.
 	maxReplies = 1 << 20
 )
 
 // turn is what an event loop does for one connection before it serves the next.
 type turn struct {
-	conn     *conn  // nil between turns
 	out      []byte // replies that are not written
 	start    time.Time
 	readAt   int64 // when the bytes that are served now were read, in monotime
@@ -32,13 +40,13 @@ type turn struct {
 // answeredLookups are lookups that began with one read.
 type answeredLookups struct{ began, number int64 }
 
-func (t *turn) begin(c *conn) {
+func (t *turn) begin() {
 	now := time.Now()
-	*t = turn{conn: c, out: t.out[:0], start: now, readAt: monotime.At(now), answered: t.answered[:0], asks: t.asks}
+	*t = turn{out: t.out[:0], start: now, readAt: monotime.At(now), answered: t.answered[:0], asks: t.asks}
 }
 
 func (t *turn) end() {
-	if t.conn = nil; cap(t.out) > maxReplies {
+	if cap(t.out) > maxReplies {
 		t.out = nil
 	}
 }

@@ -100,7 +100,7 @@ func TestPlainRefused(t *testing.T) {
 		{"PLAIN without tokens", true, slices.Concat(plainGreeting, good), zmtpAnswer[:64], closedMechanism},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			before := server.closed[c.reason].Load()
+			before := server.peers.closed[c.reason].Load()
 			address := server.Addrs()[0]
 			if c.open {
 				address = server.Addrs()[1]
@@ -110,7 +110,7 @@ func TestPlainRefused(t *testing.T) {
 			got, err := io.ReadAll(p)
 			require.NoError(t, err, "closed in order")
 			require.Equal(t, string(c.want), string(got))
-			lookuptest.Eventually(t, "counted", func() bool { return server.closed[c.reason].Load() == before+1 })
+			lookuptest.Eventually(t, "counted", func() bool { return server.peers.closed[c.reason].Load() == before+1 })
 		})
 	}
 	st := statOfServer(t, server)

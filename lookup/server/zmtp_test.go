@@ -87,7 +87,7 @@ func TestZMTPRefused(t *testing.T) {
 			said, err := io.ReadAll(p)
 			require.NoError(t, err, "closed in order, what was said having arrived")
 			require.Equal(t, string(zmtpAnswer[:64])+c.said, string(said))
-			lookuptest.Eventually(t, name, func() bool { return server.closed[c.reason].Load() > 0 })
+			lookuptest.Eventually(t, name, func() bool { return server.peers.closed[c.reason].Load() > 0 })
 		})
 	}
 }
@@ -128,5 +128,5 @@ func TestPingFlood(t *testing.T) {
 		require.Less(t, sent, 600<<20, "the PONGs of 600 MB of PINGs were kept")
 		_, err = p.Write(pings)
 	}
-	lookuptest.Eventually(t, "counted", func() bool { return server.closed[closedSlowReader].Load() == 1 })
+	lookuptest.Eventually(t, "counted", func() bool { return server.peers.closed[closedSlowReader].Load() == 1 })
 }
