@@ -3,11 +3,11 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -45,17 +45,6 @@ const (
 	// loop that is busy for longer delays no other.
 	enrollWait = time.Millisecond
 )
-
-// pendingConn is a connection being handed to a loop, and its gnet context until OnOpen.
-type pendingConn struct {
-	peer         net.Addr
-	listener     *listener
-	settings     *Settings           // of the listener, when the connection was accepted
-	certificates access.Certificates // verified by these settings
-	tls          *tlspair.Conn       // nil for a connection without TLS
-	owner        *tlsOwner           // of tls
-	opened       atomic.Bool         // OnOpen was called, so OnClose will be
-}
 
 // startAcceptor begins to accept connections.
 func startAcceptor(s *Server, engine *gnet.Client, listeners []*listener) *acceptor {
@@ -199,7 +188,7 @@ func (a *acceptor) enroll(conn net.Conn, p *pendingConn) error {
 	if _, err := a.engine.EnrollContext(conn, p); err != nil {
 		return err
 	}
-	if !p.opened.Load() { // gnet returns no error then
+	if p.conn.Load() == nil { // gnet returns no error then
 		return fmt.Errorf("%s was not taken by an event loop", p.peer)
 	}
 	return nil
@@ -214,3 +203,49 @@ func clearZones(conn net.Conn) {
 		}
 	}
 }
+
+// tlsOwner is what a TLS connection is for: it has a conn when its handshake has ended. It implements tlspair.Owner.
+type tlsOwner struct {
+	acceptor *acceptor
+	pending  pendingConn
+}
+
+// Config implements tlspair.Owner. The connection has the settings of the time of its handshake.
+func (o *tlsOwner) Config() *tls.Config {
+	o.pending.settings = o.pending.listener.settings.Load()
+	return o.pending.settings.TLS
+}
+
+// Timeouts implements tlspair.Owner.
+func (o *tlsOwner) Timeouts() (handshake, write time.Duration) {
+	limits := o.acceptor.server.limits.Load()
+	return limits.HandshakeTimeout, limits.WriteTimeout
+}
+
+// Serve implements tlspair.Owner: it hands the end of the pair to a loop.
+func (o *tlsOwner) Serve(c *tlspair.Conn, pair *net.UnixConn, state *tls.ConnectionState) error {
+	if !o.acceptor.acquireEnrolling() {
+		_ = pair.Close()
+		return tlspair.ErrDraining
+	}
+	defer func() { <-o.acceptor.enrolling }()
+	p := &o.pending
+	p.tls, p.certificates = c, access.CertificatesOf(state, p.settings.TLS.ClientCAs)
+	return o.acceptor.enroll(pair, p)
+}
+
+// Failed implements tlspair.Owner. A peer that reads nothing ends its conn.
+func (o *tlsOwner) Failed(err error) {
+	server, reason := o.acceptor.server, reasonOf(err)
+	switch c := o.pending.conn.Load(); {
+	case reason == closedWriteTimeout && c != nil:
+		c.end(reason)
+	case reason == closedByPeer && !errors.Is(err, tlspair.ErrSilent):
+		o.acceptor.Fail("cannot serve a connection", o.pending.listener.Address, err)
+	default:
+		server.peers.connectionClosed(reason, o.pending.peer, err)
+	}
+}
+
+// Ended implements tlspair.Owner.
+func (o *tlsOwner) Ended() { o.acceptor.server.connections.Add(-1) }

@@ -9,9 +9,6 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// errNotAuthenticated refuses an auth request. Peers get its text, and one of those below.
-var errNotAuthenticated = errors.New("not authenticated")
-
 var (
 	errNoTokens     = errors.New("this listener has no tokens")
 	errToken        = errors.New("no such token")

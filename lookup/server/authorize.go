@@ -3,21 +3,14 @@ package server
 import (
 	"crypto/x509"
 	"fmt"
+	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 	"github.com/hitline/hitline/netproto"
 )
-
-// authorization is what the peer of a connection may do, and why. It belongs to the connection's
-// event loop.
-type authorization struct {
-	listener     *listener
-	settings     *Settings // of the listener, those that the other fields follow from
-	certificates access.Certificates
-	credential   *access.Credential // nil for an anonymous peer
-	permissions  access.Permissions
-}
 
 // authorize gives an accepted connection the authorization that follows from its listener and its
 // certificates.
@@ -123,24 +116,9 @@ func (s *session) followSettings(now time.Time) error {
 	return nil
 }
 
-// notAllowedError refuses a request without permission.
-type notAllowedError struct {
-	tag     netproto.Tag
-	allowed access.Permissions
-	name    string // of the credential, empty for an anonymous peer
-}
-
 // notAllowed returns the error of a request that the session may not make.
 func (s *session) notAllowed(tag netproto.Tag) error {
 	return &notAllowedError{tag: tag, allowed: s.permissions, name: nameOf(s.credential)}
-}
-
-// nameOf returns the name of a credential, empty for an anonymous peer.
-func nameOf(c *access.Credential) string {
-	if c == nil {
-		return ""
-	}
-	return c.Name
 }
 
 // checkAuthorized returns a notAllowedError if a job that has waited may not be served any more. It is
@@ -164,11 +142,12 @@ func (j *job) checkAuthorized() error {
 	return nil
 }
 
-// Error names what the peer may do.
-func (e *notAllowedError) Error() string {
-	may := "nothing"
-	if e.allowed != 0 {
-		may = e.allowed.String()
-	}
-	return fmt.Sprintf("not allowed: %v; this connection may: %s", e.tag, may)
+// pendingConn is a connection being handed to a loop, and its gnet context until OnOpen.
+type pendingConn struct {
+	peer         net.Addr
+	listener     *listener
+	settings     *Settings            // of the listener, when the connection was accepted
+	certificates access.Certificates  // verified by these settings
+	tls          *tlspair.Conn        // nil for a connection without TLS
+	conn         atomic.Pointer[conn] // set by OnOpen, so OnClose will be called
 }

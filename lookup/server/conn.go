@@ -18,20 +18,7 @@ import (
 )
 
 // conn is one connection: bytes in and bytes out. What the bytes mean it leaves to a protocol. It belongs to its event
-// loop; other goroutines read the atomic fields, and call end. Its life:
-//
-//	       the peer sends a FIN and waits for replies
-//	open ───────────────────────────────────────────► halfClosed
-//	 │  │                                               │
-//	 │  │ fail, end                                     │ fail, end
-//	 │  ▼                                               │
-//	 │ ending ◄─────────────────────────────────────────┘
-//	 │  │                    no reply is written any more
-//	 ▼  ▼
-//	closed                   its event loop has released what it holds
-//
-// Its event loop calls fail, and any goroutine may call end. The first has the reason. Jobs may outlive it: what they
-// have found is dropped.
+// loop; other goroutines read the atomic fields, and call end.
 //
 // gnet gives each connection that has bytes one read of its loop's buffer, in turn. A turn that has little to do reads on.
 // One that has much to do ends between two requests: the bytes that are left are kept, and served once the loop has served
@@ -45,7 +32,7 @@ type conn struct {
 	tls      *tlspair.Conn // nil without TLS
 	peer     net.Addr      // for the log, may be nil
 
-	life   atomic.Uint32          // connState, and closeReason shifted by stateBits
+	life
 	err    error                  // of fail, for the log
 	limits atomic.Pointer[Limits] // of the message that is being received, or of the last one
 	times  *times
@@ -79,27 +66,6 @@ type protocol interface {
 	close()
 }
 
-// peerConn is the part of gnet.Conn that the server uses of an open connection.
-type peerConn interface {
-	Write(b []byte) (int, error)
-	OutboundBuffered() int // bytes written that the kernel has not accepted yet
-	Fd() int
-	Wake(callback gnet.AsyncCallback) error
-	Close() error
-}
-
-// connState is where a connection is in its life.
-type connState uint32
-
-const (
-	stateOpen connState = iota
-	stateHalfClosed
-	stateEnding
-	stateClosed
-
-	stateBits = 8
-)
-
 // newConn returns a connection of a loop. Its caller sets protocol.
 func newConn(loop *eventLoop, wire peerConn) *conn {
 	parts := new(struct { // what other event loops write to is on other cache lines
@@ -120,30 +86,6 @@ func newConn(loop *eventLoop, wire peerConn) *conn {
 
 // inQueue implements waiter.
 func (c *conn) inQueue() *bool { return &c.queued }
-
-func (c *conn) state() connState { return connState(c.life.Load() & (1<<stateBits - 1)) }
-
-// reason returns why the connection ends, closedByPeer before that is decided.
-func (c *conn) reason() closeReason { return closeReason(c.life.Load() >> stateBits) }
-
-// isEnding reports whether no reply is written any more.
-func (c *conn) isEnding() bool { return c.state() >= stateEnding }
-
-// enter moves the connection on to a later state, and returns false if it was there. The reason is set once.
-func (c *conn) enter(state connState, reason closeReason) bool {
-	for {
-		life := c.life.Load()
-		if connState(life&(1<<stateBits-1)) >= state {
-			return false
-		}
-		if c.life.CompareAndSwap(life, uint32(state)|max(life>>stateBits, uint32(reason))<<stateBits) {
-			return true
-		}
-	}
-}
-
-// end makes the connection end for a reason, and returns false if it did before. Its event loop is to be told.
-func (c *conn) end(reason closeReason) bool { return c.enter(stateEnding, reason) }
 
 // fail makes the connection end by an error. The event loop calls it.
 func (c *conn) fail(err error) {
@@ -223,7 +165,7 @@ func (c *conn) endTurn(err error) error {
 		return failure
 	}
 	t.observe(&c.loop.metrics)
-	c.times.update(c)
+	c.times.update(c.reader, c.began)
 	return cmp.Or(err, c.updateHeld())
 }
 
@@ -236,7 +178,8 @@ func (c *conn) readOn(fd, n int) error {
 	buf := readBuffers.Get().(*[readOnBuffer]byte)
 	defer readBuffers.Put(buf)
 	for !c.isKeeping() && c.loop.turn.mayReadOn() {
-		size := c.nextRead()
+		// many of the hashes that are missing, but no fewer than gnet reads, since a read that is not filled is the last
+		size := min(max(c.reader.BlobLeft(), readBuffer), readOnBuffer)
 		n, err := unix.Read(fd, buf[:size])
 		if err != nil || n <= 0 {
 			return nil
@@ -247,10 +190,6 @@ func (c *conn) readOn(fd, n int) error {
 	}
 	return nil
 }
-
-// nextRead returns how many bytes to read on: many of the hashes that are missing, but no fewer than gnet
-// reads, since a read that is not filled is the last.
-func (c *conn) nextRead() int { return min(max(c.reader.BlobLeft(), readBuffer), readOnBuffer) }
 
 // receive serves the bytes of a read. It returns an error if the connection must be closed. p is borrowed until it
 // returns.
@@ -336,7 +275,7 @@ func (c *conn) serveKept() error {
 
 // wake serves what other goroutines have made ready, and then what was kept. It returns an error as receive does.
 func (c *conn) wake() error {
-	c.updateUnsent()
+	c.unsent.update(c.wire, c.tls)
 	c.protocol.wake()
 	if err := c.failure(); err != nil {
 		return err
@@ -344,5 +283,67 @@ func (c *conn) wake() error {
 	return c.serveKept()
 }
 
+// flush writes the replies of the turn if they have more than minBytes bytes. The connection fails if that fails.
+func (c *conn) flush(minBytes int) {
+	t := &c.loop.turn
+	if len(t.out) <= minBytes || c.isEnding() {
+		return
+	}
+	c.unsent.written += int64(len(t.out))
+	if _, err := c.wire.Write(t.out); err != nil {
+		c.fail(errConnGone) // OnClose has already run
+	} else if c.unsent.update(c.wire, c.tls) > c.limits.Load().MaxUnsent {
+		c.fail(errSlowReader)
+	}
+	t.out = t.out[:0]
+	c.protocol.sent(!c.isEnding())
+}
+
 // isAnswered reports whether no complete request of the connection waits for its reply.
 func (c *conn) isAnswered() bool { return c.unanswered.Load() == 0 && c.kept.size() == 0 }
+
+// hold charges what the connection holds now. It returns false, and charges what it did before, if that is more than it may
+// hold.
+func (c *conn) hold() bool {
+	requests := c.protocol.holds()
+	held, before := c.bytesHeld(requests), c.held.Bytes()
+	if held == before {
+		return true
+	}
+	if !c.loop.admission.Set(&c.held, held, int64(c.kept.held()+requests.small), requests.waits) {
+		return false
+	}
+	c.loop.metrics.held.Add(held - before)
+	return true
+}
+
+// bytesHeld returns the bytes of memory that the connection holds, with its requests.
+func (c *conn) bytesHeld(requests holding) int64 {
+	return c.unsent.bytes.Load() + int64(c.reader.Held()+c.kept.held()+requests.bytes)
+}
+
+// holdOnly charges a connection that is closed for requests alone, which are no more than before. One goroutine at a time
+// calls it.
+func (c *conn) holdOnly(bytes int) {
+	c.loop.metrics.held.Add(int64(bytes) - c.held.Bytes())
+	c.loop.admission.Set(&c.held, int64(bytes), 0, true)
+}
+
+// updateHeld charges what the connection holds at the end of a turn. If it may not, the request that arrives is refused.
+// If there is none it returns errMemory.
+func (c *conn) updateHeld() error {
+	if c.hold() {
+		return nil
+	}
+	c.protocol.refuse(errNoMemory)
+	if c.hold() {
+		return nil
+	}
+	c.loop.memory.Refuse()
+	return errMemory
+}
+
+// fits reports whether the connection may hold so many more bytes.
+func (c *conn) fits(bytes int) bool {
+	return c.loop.admission.Fits(&c.held, c.bytesHeld(c.protocol.holds())+int64(bytes))
+}

@@ -9,9 +9,6 @@ import (
 const (
 	// drainPoll is the interval at which connections are looked at while they are being closed.
 	drainPoll = 5 * time.Millisecond
-	// zmtpPause is how long nothing must have happened on a ZMTP connection before Drain closes it. ZeroMQ does not send a
-	// request again that meets the close.
-	zmtpPause = 50 * time.Millisecond
 )
 
 // Values of lifecycle.closing.

@@ -2,13 +2,18 @@ package server
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"syscall"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/server/internal/sockets"
+	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 )
 
 // eventHandler receives gnet's events. gnet calls OnOpen, OnTraffic and OnClose of a
@@ -35,12 +40,9 @@ func (h *eventHandler) open(g gnet.Conn) {
 	pending := g.Context().(*pendingConn)
 	c := newConn(s.loops.of(g.EventLoop()), g)
 	ses := newSession(s.shared, c, pending)
-	if c.tls = pending.tls; c.tls != nil {
-		pending.owner.conn.Store(c)
-	}
-	pending.opened.Store(true)
+	c.tls, c.peer = pending.tls, pending.peer
+	pending.conn.Store(c)
 	g.SetContext(c)
-	c.peer = pending.peer
 	ses.servePlain()
 	s.conns.add(c)
 	if ses.settings != ses.listener.settings.Load() || ses.pool.isGone() { // who wakes all may have come before
@@ -184,3 +186,59 @@ func (l gnetLogger) Infof(format string, args ...any)  { l.log.Debug(fmt.Sprintf
 func (l gnetLogger) Warnf(format string, args ...any)  { l.log.Debug(fmt.Sprintf(format, args...)) }
 func (l gnetLogger) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
 func (l gnetLogger) Fatalf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
+
+// halfClose keeps a connection that gnet closes, if its peer has sent a FIN and waits for replies. It returns
+// false if there are none, or if they cannot be written. What gnet has not sent yet it may drop, so nothing can follow.
+func (s *Server) halfClose(c *conn, g gnet.Conn, why error) bool {
+	if !errors.Is(why, io.EOF) || c.isAnswered() || g.OutboundBuffered() > 0 || sockets.IsBroken(g.Fd()) {
+		return false
+	}
+	fd, err := g.Dup()
+	if err != nil {
+		return false
+	}
+	socket, err := sockets.ConnOf(fd)
+	if err != nil {
+		return false
+	}
+	raw, err := socket.(syscall.Conn).SyscallConn()
+	if err != nil || !c.enter(stateHalfClosed, closedByPeer) {
+		_ = socket.Close()
+		return false
+	}
+	_ = socket.SetDeadline(time.Now().Add(s.jobTimeout()))
+	h := &halfClosed{of: c, socket: socket, written: make(chan struct{}, 1)}
+	_ = raw.Control(func(fd uintptr) { h.fd = int(fd) })
+	s.conns.mu.Lock()
+	c.wire = h
+	s.conns.mu.Unlock()
+	s.halfClosed.Go(h.write)
+	s.halfClosed.Go(func() {
+		_ = raw.Read(func(fd uintptr) bool { return sockets.IsBroken(int(fd)) }) // it fails after the deadline
+		_ = h.Close()
+	})
+	c.loop.push(c)
+	return true
+}
+
+// jobTimeout returns how long a job takes at most.
+func (s *Server) jobTimeout() time.Duration {
+	if s.backend == nil {
+		return tlspair.FlushTimeout
+	}
+	return max(s.backend.Config().Timeout, s.backend.Config().WriteTimeout)
+}
+
+// closeHalfClosed ends the half-closed connections, and waits for their goroutines. The event loops have ended.
+func (s *Server) closeHalfClosed() {
+	var left []*conn
+	s.conns.each(func(c *conn) {
+		if _, is := c.wire.(*halfClosed); is {
+			left = append(left, c)
+		}
+	})
+	for _, c := range left {
+		s.close(c, nil)
+	}
+	s.halfClosed.Wait()
+}

@@ -1,17 +1,10 @@
 package server
 
 import (
-	"errors"
-	"io"
 	"net"
 	"sync"
-	"syscall"
-	"time"
 
 	"github.com/panjf2000/gnet/v2"
-
-	"github.com/hitline/hitline/lookup/server/internal/sockets"
-	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 )
 
 // halfClosed is the wire of a connection whose peer has sent a FIN and may still read. gnet closes its descriptor then,
@@ -31,52 +24,10 @@ type halfClosed struct {
 	err     error  // why no more can be written
 }
 
-// halfClose keeps a connection that gnet closes, if its peer has sent a FIN and waits for replies. It returns
-// false if there are none, or if they cannot be written. What gnet has not sent yet it may drop, so nothing can follow.
-func (s *Server) halfClose(c *conn, g gnet.Conn, why error) bool {
-	if !errors.Is(why, io.EOF) || c.isAnswered() || g.OutboundBuffered() > 0 || sockets.IsBroken(g.Fd()) {
-		return false
-	}
-	fd, err := g.Dup()
-	if err != nil {
-		return false
-	}
-	socket, err := sockets.ConnOf(fd)
-	if err != nil {
-		return false
-	}
-	raw, err := socket.(syscall.Conn).SyscallConn()
-	if err != nil || !c.enter(stateHalfClosed, closedByPeer) {
-		_ = socket.Close()
-		return false
-	}
-	_ = socket.SetDeadline(time.Now().Add(s.jobTimeout()))
-	h := &halfClosed{of: c, socket: socket, written: make(chan struct{}, 1)}
-	_ = raw.Control(func(fd uintptr) { h.fd = int(fd) })
-	s.conns.mu.Lock()
-	c.wire = h
-	s.conns.mu.Unlock()
-	s.halfClosed.Go(h.write)
-	s.halfClosed.Go(func() {
-		_ = raw.Read(func(fd uintptr) bool { return sockets.IsBroken(int(fd)) }) // it fails after the deadline
-		_ = h.Close()
-	})
-	c.loop.push(c)
-	return true
-}
-
 // isHalfClosed reports whether the peer has sent a FIN, and may still read. The event loop calls it.
 func (c *conn) isHalfClosed() bool {
 	_, is := c.wire.(*halfClosed)
 	return is
-}
-
-// jobTimeout returns how long a job takes at most.
-func (s *Server) jobTimeout() time.Duration {
-	if s.backend == nil {
-		return tlspair.FlushTimeout
-	}
-	return max(s.backend.Config().Timeout, s.backend.Config().WriteTimeout)
 }
 
 // Write implements peerConn. The event loop calls it.
@@ -135,18 +86,4 @@ func (h *halfClosed) Close() error {
 func (h *halfClosed) end() {
 	close(h.written)
 	_ = h.socket.Close()
-}
-
-// closeHalfClosed ends the half-closed connections, and waits for their goroutines. The event loops have ended.
-func (s *Server) closeHalfClosed() {
-	var left []*conn
-	s.conns.each(func(c *conn) {
-		if _, is := c.wire.(*halfClosed); is {
-			left = append(left, c)
-		}
-	})
-	for _, c := range left {
-		s.close(c, nil)
-	}
-	s.halfClosed.Wait()
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -22,10 +23,6 @@ func newInstance(version string) api.Instance {
 
 // jobsPerWorker is how many jobs in flight a client is told to have for each worker that reads a store.
 const jobsPerWorker = 4
-
-// Instance returns the instance that pings and stats name. Each Server is another one. PromptAlignment, which is of a
-// connection's pool, is 0, and Draining is false. The caller must not modify Requests.
-func (s *Server) Instance() api.Instance { return s.identity() }
 
 // identity returns the instance with the limits in effect.
 func (s *shared) identity() api.Instance {
@@ -50,13 +47,6 @@ func (s *shared) pingReply(q *netproto.Request, p *pool) []byte {
 	return s.pongFor(p)
 }
 
-// pong is the frame of the reply to a ping, and what it was made of.
-type pong struct {
-	draining bool
-	limits   *Limits
-	frame    []byte
-}
-
 // pongFor returns the frame for connections of a pool, nil for those without one. It is made again when something has changed.
 func (s *shared) pongFor(p *pool) []byte {
 	cache, alignment := &s.pong, int64(0)
@@ -74,3 +64,24 @@ func (s *shared) pongFor(p *pool) []byte {
 	cache.Store(made)
 	return made.frame
 }
+
+// RequestTags returns the keys that Stat.Requests may have. The caller owns the result.
+func RequestTags() (names []string) {
+	for tag := range netproto.Tag(netproto.NumTags) {
+		names = append(names, tag.String())
+	}
+	return names
+}
+
+// RequestNames returns the keys that Stat.NotAllowed may have. The caller owns the result.
+func RequestNames() (names []string) {
+	for tag := range netproto.Tag(netproto.NumTags) {
+		if !access.Permissions(0).Allows(tag) {
+			names = append(names, tag.String())
+		}
+	}
+	return names
+}
+
+// tagName returns the name of a request.
+func tagName(tag int) string { return netproto.Tag(tag).String() }

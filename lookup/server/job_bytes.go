@@ -2,9 +2,6 @@ package server
 
 import "github.com/hitline/hitline/lookup/api"
 
-// jobBytes is about what a job takes, apart from what it copies, with its refusal.
-const jobBytes = 1 << 10
-
 // charge charges a job that has not been answered, as part of what its connection holds. It returns false, and charges it as
 // before, if that is more and the connection may not hold it.
 func (s *session) charge(j *job, bytes int) bool {
@@ -16,20 +13,6 @@ func (s *session) charge(j *job, bytes int) bool {
 	}
 	j.bytes = bytes
 	return true
-}
-
-// copiedBytes returns how many bytes a job holds that is not served yet.
-func (j *job) copiedBytes() int {
-	p := &j.q.Prompt
-	n := jobBytes + len(j.q.Envelope) + len(j.q.Echo) + len(j.q.Description) + len(p.Ranks) + len(p.States)
-	n += j.ask.Bytes()
-	if j.copied != nil {
-		n += cap(j.copied.B)
-	}
-	if j.query != nil {
-		n += j.query.Held()
-	}
-	return n
 }
 
 // workBytes returns how many more bytes a job takes at most, until its reply is sent: bits of its hashes, and the reply.
@@ -72,12 +55,3 @@ func statBytes(j *job) int {
 
 // echoBytes bounds the reply to a ping.
 func echoBytes(j *job) int { return max(len(j.q.Echo), len(j.session.shared.pongFor(nil))+20) }
-
-// held returns the bytes of memory that jobs hold.
-func (js *jobs) held() int {
-	n := js.bytes
-	if js.current != nil && js.current.copied != nil {
-		n += cap(js.current.copied.B)
-	}
-	return n
-}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server/internal/listen"
@@ -55,34 +54,6 @@ func DefaultLimits() Limits {
 	}
 }
 
-// inEffect returns the limits with zero fields replaced, and MaxConnections lowered to what the
-// limit of open files allows.
-func (l Limits) inEffect(cfg *Config, listeners []Listener) Limits {
-	l = l.withDefaults()
-	files := OpenFileLimit()
-	if capped := listen.CapConnections(l.MaxConnections, files, descriptorsOf(listeners), uint64(cfg.OtherConnections)); capped < l.MaxConnections {
-		cfg.Logger.Warn("max_connections lowered to what the limit of open files allows; raise it (ulimit -n)",
-			"max_connections", capped, "configured", l.MaxConnections, "open_files", files)
-		l.MaxConnections = capped
-	}
-	return l
-}
-
-// SetLimits replaces the limits. Each connection takes them at its next message; none is closed by the change. If
-// Config.Memory is set, its bound is to be changed before, and MaxMemory has no effect. It returns api.ErrConfig if a limit is negative.
-func (s *Server) SetLimits(limits Limits) error {
-	if err := limits.check(); err != nil {
-		return err
-	}
-	limits = limits.inEffect(s.cfg, s.listeners)
-	if s.ownMemory {
-		s.memory.SetMax(limits.MaxMemory)
-	}
-	s.admission.Resize(admissionBounds(s.memory, s.backend, limits.MaxConnections))
-	s.limits.Store(&limits)
-	return nil
-}
-
 // check returns api.ErrConfig if a limit is negative.
 func (l Limits) check() error {
 	for _, of := range [...]struct {
@@ -120,17 +91,6 @@ func (l Limits) withDefaults() Limits {
 // to the hard limit at start.
 func OpenFileLimit() uint64 { return listen.OpenFileLimit() }
 
-// descriptorsOf returns how many descriptors a connection has at maxConns: one, or one and a pair of
-// sockets if a listener is one of TLS.
-func descriptorsOf(listeners []Listener) uint64 {
-	for i := range listeners {
-		if listeners[i].TLS != nil {
-			return 3
-		}
-	}
-	return 1
-}
-
 // maxInFlightBytes is how many bytes of requests a client may have in flight: see api.Limits. 56
 // lookups of 2,048 hashes, or 8 of 16,384, then wait for each other.
 const maxInFlightBytes = 4 << 20
@@ -154,12 +114,4 @@ func admissionBounds(memory *lookup.MemoryAccount, backend *lookup.SharedBackend
 		common = min(common, backend.Config().MaxBytes)
 	}
 	return common, (held - common) / int64(maxConnections)
-}
-
-// checkNeeded refuses a job that needs more bytes of hashes than it will ever be given.
-func (s *shared) checkNeeded(bytes int) error {
-	if limit := s.admission.MaxRequest(); bytes > admission.SmallBytes && int64(bytes) > limit {
-		return &limitError{text: fmt.Sprintf("%d bytes of hashes, this server takes %d at a time (see limits.max_memory)", bytes, limit), limit: limit}
-	}
-	return nil
 }

@@ -1,6 +1,11 @@
 package server
 
-import "sync"
+import (
+	"sync"
+	"time"
+
+	"github.com/hitline/hitline/lookup/internal/monotime"
+)
 
 // openConns are the open connections of a server. Safe for concurrent use.
 //
@@ -69,4 +74,21 @@ func (o *openConns) evictLate(over int64) {
 		all = append(all, c)
 	}
 	evictLate(over, all)
+}
+
+// admitted implements holder.
+func (c *conn) admitted() int64 { return c.loop.admission.Admitted(&c.held) }
+
+// isLate implements holder: the peer has left a request unfinished or replies unread for a second.
+func (c *conn) isLate() bool {
+	isLate := func(since int64) bool { return since != 0 && monotime.Now()-since > int64(time.Second) }
+	return isLate(c.times.messageSince.Load()) || isLate(c.unsent.since.Load())
+}
+
+// evict implements holder. openConns.mu is held.
+func (c *conn) evict() {
+	if c.end(closedMemory) {
+		c.loop.memory.Refuse()
+		_ = c.wire.Close() // its event loop frees the memory
+	}
 }

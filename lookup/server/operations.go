@@ -3,9 +3,7 @@ package server
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
@@ -33,19 +31,6 @@ func init() { // the functions refer to the table
 		netproto.TagAuth:        {noPool: true, changes: true, apply: applyAuth},
 		netproto.TagUnknown:     {noPool: true},
 	}
-}
-
-// done sets the reply 01 with further frames, which are encoded.
-func (j *job) done(payload []byte) { j.reply = netproto.AppendDone(j.reply, j.q.Envelope, payload) }
-
-// doneJSON sets the reply 01 with v in JSON.
-func (j *job) doneJSON(v any) error {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encoding the reply: %w", err)
-	}
-	j.done(netproto.AppendFrame(nil, text, false))
-	return nil
 }
 
 func runLookup(ctx context.Context, j *job) (err error) {
@@ -100,21 +85,6 @@ func runMasks(ctx context.Context, j *job) (err error) {
 		j.done(netproto.AppendFrame(nil, encodeMasks(masks), false))
 	}
 	return err
-}
-
-// encodeMasks returns the frame of masks.
-func encodeMasks(masks []api.GroupMask) (frame []byte) {
-	for _, m := range masks {
-		sent := netproto.WireMask{Group: netproto.NoGroup, First: uint32(m.First), End: uint32(m.End), All: m.All}
-		if m.Group != api.NotStored {
-			sent.Group = uint32(m.Group)
-		}
-		for _, run := range m.Runs {
-			sent.Runs = append(sent.Runs, netproto.WireRun{Start: uint32(run.Start), End: uint32(run.End)})
-		}
-		frame = netproto.AppendMask(frame, &sent)
-	}
-	return frame
 }
 
 func runStore(ctx context.Context, j *job) error {

@@ -38,7 +38,7 @@ func runPool(_ context.Context, j *job) (err error) {
 func applyPool(s *session, j *job) error {
 	s.shared.pools.move(s.pool, nil)
 	s.setPool(j.found, j.rules)
-	j.found, s.client, s.asks.asker = nil, j.client, j.client.asker()
+	j.found, s.asks.asker = nil, j.client.asker()
 	reply := s.pool.reply(s.service.Coordinator())
 	reply.ResetRefused = s.resetRefused()
 	return j.doneJSON(reply)
@@ -54,29 +54,6 @@ func (s *session) resetRefused() string {
 		return ""
 	}
 	return err.Error()
-}
-
-// leavePool leaves the connection without a pool.
-func (s *session) leavePool() {
-	s.shared.pools.move(s.pool, nil)
-	s.setPool(nil, nil)
-}
-
-// setPool makes p, which may be nil, the pool of the connection. The pools have counted it.
-// described are the rules that the client has described, nil if it has described none. Engines that differ
-// only in their retention interval share a pool, and each stores by its own interval.
-func (s *session) setPool(p *pool, described *coordinator.Coordinator) {
-	s.pool, s.service = p, nil
-	if p == nil {
-		return
-	}
-	s.conn.reader.SetAlignment(p.service.Alignment())
-	s.service = p.service
-	if described != nil {
-		if of, err := p.service.WithRetentionInterval(described.Pool().RetentionInterval); err == nil { // which the description has checked
-			s.service = of
-		}
-	}
 }
 
 // undoSetup applies the refusal of a pool or auth request: the connection then has no pool, or the credential

@@ -15,15 +15,6 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// limitError refuses a request that is too large.
-type limitError struct {
-	text  string
-	limit int64
-}
-
-// Error says what is too large.
-func (e *limitError) Error() string { return e.text }
-
 // appendRefusal appends the refusal of a request about a pool, which may be nil, and counts it.
 //
 // The reference's lookup client reads one frame. So over ZMTP the requests that it makes get the reference's

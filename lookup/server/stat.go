@@ -2,10 +2,11 @@ package server
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
+	"github.com/hitline/hitline/lookup/internal/histogram"
 	"github.com/hitline/hitline/simd"
 )
 
@@ -95,23 +96,42 @@ func addCounts(counts map[string]int64, counters []atomic.Int64, nameOf func(i i
 	}
 }
 
-// tagName returns the name of a request.
-func tagName(tag int) string { return netproto.Tag(tag).String() }
-
-// RequestTags returns the keys that Stat.Requests may have. The caller owns the result.
-func RequestTags() (names []string) {
-	for tag := range netproto.Tag(netproto.NumTags) {
-		names = append(names, tag.String())
-	}
-	return names
+// LookupDurations returns a histogram of the durations in seconds of the answered lookups:
+// from the read in which the first byte arrived until the reply was written.
+// The caller owns it.
+func (s *Server) LookupDurations() api.Histogram {
+	durations := func(m *loopMetrics) *histogram.Counts { return &m.durations }
+	return histogram.Merge(durationBounds[:], float64(time.Second), s.histograms(durations)...)
 }
 
-// RequestNames returns the keys that Stat.NotAllowed may have. The caller owns the result.
-func RequestNames() (names []string) {
-	for tag := range netproto.Tag(netproto.NumTags) {
-		if !access.Permissions(0).Allows(tag) {
-			names = append(names, tag.String())
-		}
-	}
-	return names
+// LookupHashes returns a histogram of the number of hashes of those lookups. The caller owns
+// it.
+func (s *Server) LookupHashes() api.Histogram {
+	hashes := func(m *loopMetrics) *histogram.Counts { return &m.hashes }
+	return histogram.Merge(hashBounds[:], 1, s.histograms(hashes)...)
 }
+
+// BackendCalls returns histograms of the durations in seconds of the calls of the backend: see
+// lookup.SharedBackend.CallDurations. It is nil over the memory index.
+func (s *Server) BackendCalls() map[string]api.Histogram {
+	if s.backend == nil {
+		return nil
+	}
+	return s.backend.CallDurations()
+}
+
+// histograms returns one histogram of each loop: the one that of selects.
+func (s *Server) histograms(of func(m *loopMetrics) *histogram.Counts) []*histogram.Counts {
+	var all []*histogram.Counts
+	for _, m := range s.loops.metrics() {
+		all = append(all, of(m))
+	}
+	return all
+}
+
+// tokensOf returns where the tokens of a pool went, nil if that is not known.
+func (s *shared) tokensOf(p *pool) *api.PoolTokens { return s.accounts.Status(p.account) }
+
+// Instance returns the instance that pings and stats name. Each Server is another one. PromptAlignment, which is of a
+// connection's pool, is 0, and Draining is false. The caller must not modify Requests.
+func (s *Server) Instance() api.Instance { return s.identity() }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/lookup/server/internal/sockets"
+	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 )
 
 // unsent are the replies that a connection has written and its peer has not read. It belongs to the event loop; other
@@ -16,30 +17,14 @@ type unsent struct {
 	since    atomic.Int64 // when the kernel last accepted some of them, in monotime; 0 if there are none
 }
 
-// flush writes the replies of the turn if they have more than minBytes bytes. The connection fails if that fails.
-func (c *conn) flush(minBytes int) {
-	t := &c.loop.turn
-	if len(t.out) <= minBytes || c.isEnding() {
-		return
-	}
-	c.unsent.written += int64(len(t.out))
-	if _, err := c.wire.Write(t.out); err != nil {
-		c.fail(errConnGone) // OnClose has already run
-	} else if c.updateUnsent() > c.limits.Load().MaxUnsent {
-		c.fail(errSlowReader)
-	}
-	t.out = t.out[:0]
-	c.protocol.sent(!c.isEnding())
-}
-
-// updateUnsent looks at what is unsent, and returns its bytes.
-func (c *conn) updateUnsent() int {
-	u, n := c.unsent, c.wire.OutboundBuffered()
+// update looks at what is unsent on a wire, which has tls below it or not, and returns its bytes.
+func (u *unsent) update(wire peerConn, tls *tlspair.Conn) int {
+	n := wire.OutboundBuffered()
 	accepted := u.written - int64(n)
 	if n > 0 { // a peer that reads slowly frees the kernel's buffer in large steps
-		accepted -= sockets.Unacknowledged(c.wire.Fd())
-		if c.tls != nil {
-			accepted -= c.tls.Unsent()
+		accepted -= sockets.Unacknowledged(wire.Fd())
+		if tls != nil {
+			accepted -= tls.Unsent()
 		}
 	}
 	if int64(n) == u.bytes.Load() && accepted == u.accepted {
