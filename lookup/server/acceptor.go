@@ -169,7 +169,7 @@ func (a *acceptor) acquireEnrolling() bool {
 }
 
 // reserveConn counts a connection, or returns false if there are MaxConnections.
-func (s *Server) reserveConn() bool {
+func (s *shared) reserveConn() bool {
 	for {
 		n := s.connections.Load()
 		if n >= int64(s.limits.Load().MaxConnections) {

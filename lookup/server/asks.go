@@ -18,9 +18,10 @@ import (
 // lookup for it, also those that cannot change the answer: the last one tells requests apart. The ask stays with the loop
 // until the reply is written, also while a worker has the job.
 
-// beginAsk begins to record the lookup that has begun. Of other requests, and of those that are refused for what they say,
+// begin begins to record the lookup that has begun. Of other requests, and of those that are refused for what they say,
 // nothing is recorded.
-func (s *session) beginAsk(q *netproto.Request) {
+func (as *asks) begin(q *netproto.Request) {
+	s := as.session
 	err := s.inline.err
 	if j := s.jobs.current; j != nil {
 		err = j.err
@@ -28,13 +29,13 @@ func (s *session) beginAsk(q *netproto.Request) {
 	if op := &operations[q.Tag]; s.pool == nil || !op.lookup || op.inline != overMemory || err != nil && !errors.Is(err, errBusy) {
 		return
 	}
-	if err != nil && s.checkHashes(q) != nil { // busy comes before what the request says
+	if err != nil && s.pool.checkHashes(q, s.conn.limits.Load()) != nil { // busy comes before what the request says
 		return
 	}
-	if s.asks.asker == "" {
-		s.asks.asker = peerHost(s.conn.peer)
+	if as.asker == "" {
+		as.asker = peerHost(s.conn.peer)
 	}
-	s.asks.current = s.pool.account.NewAsk(s.asks.asker, tokens.Prompt{
+	as.current = s.pool.account.NewAsk(as.asker, tokens.Prompt{
 		NumTokens: int64(min(q.NumTokens, maxTokens)), Start: int64(q.Start), NumHashes: q.NumHashes,
 	})
 }
@@ -53,42 +54,43 @@ func peerHost(peer net.Addr) string {
 	return "unknown"
 }
 
-// dropAsk forgets the lookup that is being received.
-func (s *session) dropAsk() {
-	s.asks.current.Drop()
-	s.asks.current = nil
+// drop forgets the lookup that is being received.
+func (as *asks) drop() {
+	as.current.Drop()
+	as.current = nil
 }
 
-// takeAsk returns the ask of the request that has ended, nil if there is none.
-func (s *session) takeAsk() *tokens.Ask {
-	a := s.asks.current
-	s.asks.current = nil
+// take returns the ask of the request that has ended, nil if there is none.
+func (as *asks) take() *tokens.Ask {
+	a := as.current
+	as.current = nil
 	return a
 }
 
-// setAsk gives a job the ask of its request.
-func (s *session) setAsk(j *job) {
-	if j.ask = s.takeAsk(); j.ask != nil {
-		j.askIndex = len(s.asks.jobs)
-		s.asks.jobs = append(s.asks.jobs, j)
+// give gives a job the ask of its request.
+func (as *asks) give(j *job) {
+	if j.lookup.ask = as.take(); j.lookup.ask != nil {
+		j.lookup.askIndex = len(as.jobs)
+		as.jobs = append(as.jobs, j)
 	}
 }
 
-// answerJobAsk records a job whose reply is being written.
-func (s *session) answerJobAsk(j *job) {
-	if j.ask == nil {
+// answerJob records a job whose reply is being written.
+func (as *asks) answerJob(j *job) {
+	if j.lookup.ask == nil {
 		return
 	}
-	asking, last := s.asks.jobs, len(s.asks.jobs)-1
-	asking[j.askIndex] = asking[last]
-	asking[j.askIndex].askIndex, asking[last] = j.askIndex, nil
-	s.asks.jobs = asking[:last]
-	s.answerAsk(j.ask, j.answer, j.missing, j.err)
-	j.ask = nil
+	asking, last := as.jobs, len(as.jobs)-1
+	asking[j.lookup.askIndex] = asking[last]
+	asking[j.lookup.askIndex].lookup.askIndex, asking[last] = j.lookup.askIndex, nil
+	as.jobs = asking[:last]
+	as.answer(j.lookup.ask, j.lookup.answer, j.lookup.missing, j.err)
+	j.lookup.ask = nil
 }
 
-// answerAsk sets what a lookup has found, whose reply is being written.
-func (s *session) answerAsk(a *tokens.Ask, answer lookup.Answer, missing tokens.Missing, err error) {
+// answer sets what a lookup has found, whose reply is being written.
+func (as *asks) answer(a *tokens.Ask, answer lookup.Answer, missing tokens.Missing, err error) {
+	s := as.session
 	if a == nil {
 		return
 	}
@@ -109,23 +111,26 @@ func (s *session) sent(written bool) {
 	s.turn.asks = s.turn.asks[:0]
 }
 
-// recordNow records a change, or a lookup that gets no answer. nil is allowed.
-func (s *session) recordNow(a *tokens.Ask) {
+// record records a change, or a lookup that gets no answer. nil is allowed.
+func (as *asks) record(a *tokens.Ask) {
+	s := as.session
 	if a != nil {
 		s.conn.loop.recorder.Record(a, monotime.Now())
 	}
 }
 
 // beginChange begins to record keys that are stored or evicted inline.
-func (s *session) beginChange(q *netproto.Request) {
-	s.asks.current = s.pool.account.NewChange(s.inline.change.Place(), q.NumHashes, q.Tag == netproto.TagEvict)
+func (as *asks) beginChange(q *netproto.Request) {
+	s := as.session
+	as.current = s.pool.account.NewChange(s.inline.change.Place(), q.NumHashes, q.Tag == netproto.TagEvict)
 }
 
-// endInlineAsk records what was answered inline.
-func (s *session) endInlineAsk(tag netproto.Tag, answer lookup.Answer, err error) {
-	switch a := s.takeAsk(); {
+// endInline records what was answered inline.
+func (as *asks) endInline(tag netproto.Tag, answer lookup.Answer, err error) {
+	s := as.session
+	switch a := as.take(); {
 	case operations[tag].lookup:
-		s.answerAsk(a, answer, tokens.Missing{}, err)
+		as.answer(a, answer, tokens.Missing{}, err)
 	case a != nil && (err == nil || s.inline.change.Changed() > 0):
 		s.turn.asks = append(s.turn.asks, a) // in order with lookups
 	default:
@@ -135,16 +140,16 @@ func (s *session) endInlineAsk(tag netproto.Tag, answer lookup.Answer, err error
 
 // sampleMissing keeps some blocks that a lookup over a store lacked, for a look whether they are saved. A worker calls it.
 func (j *job) sampleMissing() {
-	e := &j.answer.Ending
+	e := &j.lookup.answer.Ending
 	if j.pool.account == nil || j.service.Backend() == nil || e.Failed {
 		return
 	}
 	found := e.Found
 	if e.Group >= 0 {
-		found = int(max(j.answer.Hit.Tokens, j.start) / int64(j.pool.hashBlock))
+		found = int(max(j.lookup.answer.Hit.Tokens, j.lookup.start) / int64(j.pool.hashBlock))
 	}
-	groups, keys := j.service.SampleMissing(j.numTokens, j.hashes(), found)
-	j.missing = tokens.Missing{Groups: groups, Hashes: coordinator.NewHashes(keys, j.q.HashLen)}
+	groups, keys := j.service.SampleMissing(j.lookup.numTokens, j.hashes(), found)
+	j.lookup.missing = tokens.Missing{Groups: groups, Hashes: coordinator.NewHashes(keys, j.q.HashLen)}
 }
 
 // recordReset records that a worker has reset the pool.
@@ -152,11 +157,11 @@ func (j *job) recordReset(err error) {
 	if err != nil && !errors.Is(err, api.ErrPartlyDone) {
 		return
 	}
-	j.session.recordNow(j.pool.account.NewEmptied(true))
+	j.session.asks.record(j.pool.account.NewEmptied(true))
 	if s := j.session.shared; s.backend != nil { // which may have removed what others have there, too
 		for _, p := range s.pools.list() {
 			if p != j.pool {
-				j.session.recordNow(p.account.NewEmptied(false))
+				j.session.asks.record(p.account.NewEmptied(false))
 			}
 		}
 	}
@@ -191,9 +196,9 @@ func addAll(a *tokens.Ask, hashes coordinator.Hashes) {
 }
 
 // isKnown reports whether a peer with a credential, nil for none, is told of single prompts, and of others: it is of this machine,
-// or has one. Workers call it.
-func (s *session) isKnown(c *access.Credential) bool {
-	switch peer := s.conn.peer.(type) {
+// or has one.
+func isKnown(peer net.Addr, c *access.Credential) bool {
+	switch peer := peer.(type) {
 	case *net.TCPAddr:
 		return c != nil || peer.IP.IsLoopback()
 	case *net.UnixAddr:
@@ -209,7 +214,7 @@ const missing = "missing"
 // told neither the place of lost tokens nor exact times.
 func (j *job) explainTokens(e *api.Explanation) *api.LostTokens {
 	hashes := j.hashes()
-	a := j.pool.account.NewAsk("", tokens.Prompt{NumTokens: j.numTokens, Start: j.start, NumHashes: j.q.NumHashes})
+	a := j.pool.account.NewAsk("", tokens.Prompt{NumTokens: j.lookup.numTokens, Start: j.lookup.start, NumHashes: j.q.NumHashes})
 	if a == nil {
 		return nil
 	}
@@ -217,7 +222,7 @@ func (j *job) explainTokens(e *api.Explanation) *api.LostTokens {
 	addAll(a, hashes)
 	a.Fill(e.HitTokens, e.Ending)
 	told := j.session.shared.accounts.Explain(a)
-	if !j.session.isKnown(j.credential) {
+	if !isKnown(j.session.conn.peer, j.credential) {
 		lost := int64(0)
 		for p := range tokens.NumPlaces {
 			if p.IsLost() {

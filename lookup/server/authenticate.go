@@ -75,20 +75,18 @@ func accessOf(c *access.Credential) api.Access {
 	return a
 }
 
-// servePlain makes the reader serve the PLAIN mechanism of ZMTP if the listener has tokens. It is
-// called before the first byte: the greeting of a connection that has begun cannot change.
+// servePlain makes the reader serve the PLAIN mechanism of ZMTP if the listener has tokens: its handshake gives the
+// connection a credential. It is called before the first byte: the greeting of a connection that has begun cannot change.
 func (s *session) servePlain() {
-	if s.settings.Rules.HasTokens() {
-		s.conn.reader.SetPlain(s.checkPlain)
+	if !s.settings.Rules.HasTokens() {
+		return
 	}
-}
-
-// checkPlain gives the session the credential of a PLAIN handshake and reports whether it is valid.
-func (s *session) checkPlain(username, password []byte) bool {
-	if len(password) == 0 {
-		_ = s.failAuth(nameOf(s.credential), errToken)
-		return false
-	}
-	_, err := s.authenticate(string(username), password)
-	return err == nil
+	s.conn.reader.SetPlain(func(username, password []byte) bool {
+		if len(password) == 0 {
+			_ = s.failAuth(nameOf(s.credential), errToken)
+			return false
+		}
+		_, err := s.authenticate(string(username), password)
+		return err == nil
+	})
 }

@@ -12,28 +12,20 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// authorize gives an accepted connection the authorization that follows from its listener and its
-// certificates.
-func (s *session) authorize(p *pendingConn) {
-	s.listener, s.settings, s.certificates = p.listener, p.settings, p.certificates
-	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.Names()))
-	s.beginWithFirstPool()
-}
-
-// setCredential gives the session the permissions of a credential, or with nil those of an
+// setCredential gives the connection the permissions of a credential, or with nil those of an
 // anonymous peer.
-func (s *session) setCredential(c *access.Credential) {
-	s.credential, s.permissions = c, s.settings.Rules.Anonymous
+func (a *authorization) setCredential(c *access.Credential) {
+	a.credential, a.permissions = c, a.settings.Rules.Anonymous
 	var expires time.Time
 	if c != nil {
-		s.permissions, expires = c.Permissions, c.Expires
+		a.permissions, expires = c.Permissions, c.Expires
 	}
-	if end := s.certificates.End(); !end.IsZero() && (expires.IsZero() || end.Before(expires)) {
+	if end := a.certificates.End(); !end.IsZero() && (expires.IsZero() || end.Before(expires)) {
 		expires = end
 	}
-	s.conn.times.expires.Store(0)
+	a.times.expires.Store(0)
 	if !expires.IsZero() {
-		s.conn.times.expires.Store(max(expires.UnixMicro(), 1))
+		a.times.expires.Store(max(expires.UnixMicro(), 1))
 	}
 }
 
@@ -48,7 +40,7 @@ func (s *session) beginWithFirstPool() {
 // ends. It is called before each step of a request,
 // so that no step is served by an authorization that is gone.
 func (s *session) allow(q *netproto.Request) bool {
-	if s.settings != s.listener.settings.Load() || s.conn.times.expiredAt(s.turn.start) {
+	if s.settings != s.listener.settings.Load() || s.times.expiredAt(s.turn.start) {
 		if !s.reauthorize(s.turn.start) {
 			return false
 		}
@@ -65,7 +57,7 @@ func (s *session) allow(q *netproto.Request) bool {
 // stillAuthorized reports whether the connection still has an authorization, outside of a turn. If it
 // has none, it is to be closed.
 func (s *session) stillAuthorized() bool {
-	if s.settings == s.listener.settings.Load() && s.conn.times.expires.Load() == 0 {
+	if s.settings == s.listener.settings.Load() && s.times.expires.Load() == 0 {
 		return true
 	}
 	return s.reauthorize(time.Now())
@@ -74,8 +66,8 @@ func (s *session) stillAuthorized() bool {
 // reauthorize sets the authorization that follows from the settings that are in effect now. If there is
 // none, it returns false: replies are written, and the connection is to be closed.
 func (s *session) reauthorize(now time.Time) bool {
-	err := s.followSettings(now)
-	if err == nil && s.conn.times.expiredAt(now) {
+	err := s.followSettings(now, s.pool)
+	if err == nil && s.times.expiredAt(now) {
 		err = errExpired
 	}
 	if err == nil {
@@ -88,37 +80,37 @@ func (s *session) reauthorize(now time.Time) bool {
 }
 
 // followSettings sets the authorization that follows from the settings of the listener. It returns
-// errRevoked if the connection would not be accepted by them, or has another pool.
-func (s *session) followSettings(now time.Time) error {
-	before, had := s.settings, s.credential
-	s.settings = s.listener.settings.Load()
-	if s.settings == before {
+// errRevoked if the connection would not be accepted by them, or may not use its pool p.
+func (a *authorization) followSettings(now time.Time, p *pool) error {
+	before, had := a.settings, a.credential
+	a.settings = a.listener.settings.Load()
+	if a.settings == before {
 		return nil
 	}
 	var roots *x509.CertPool
-	if s.settings.TLS != nil {
-		roots = s.settings.TLS.ClientCAs
+	if a.settings.TLS != nil {
+		roots = a.settings.TLS.ClientCAs
 	}
-	if err := s.certificates.Verify(roots, now); err != nil {
+	if err := a.certificates.Verify(roots, now); err != nil {
 		return fmt.Errorf("%w: %w", errRevoked, err)
 	}
-	c := s.settings.Rules.FindCertificate(s.certificates.Names())
+	c := a.settings.Rules.FindCertificate(a.certificates.Names())
 	if had != nil && had.Certificate == "" {
-		c = s.settings.Rules.Renew(had)
+		c = a.settings.Rules.Renew(had)
 	}
 	switch {
 	case c == nil && had != nil:
 		return fmt.Errorf("%w: %s", errRevoked, had.Name)
-	case s.pool != nil && !c.MayUse(s.pool.name):
+	case p != nil && !c.MayUse(p.name):
 		return fmt.Errorf("%w: %s may not use the pool of the connection any more", errRevoked, c.Name)
 	}
-	s.setCredential(c)
+	a.setCredential(c)
 	return nil
 }
 
-// notAllowed returns the error of a request that the session may not make.
-func (s *session) notAllowed(tag netproto.Tag) error {
-	return &notAllowedError{tag: tag, allowed: s.permissions, name: nameOf(s.credential)}
+// notAllowed returns the error of a request that the peer may not make.
+func (a *authorization) notAllowed(tag netproto.Tag) error {
+	return &notAllowedError{tag: tag, allowed: a.permissions, name: nameOf(a.credential)}
 }
 
 // checkAuthorized returns a notAllowedError if a job that has waited may not be served any more. It is
@@ -135,8 +127,8 @@ func (j *job) checkAuthorized() error {
 			permissions = c.Permissions
 		}
 	}
-	if !permissions.Allows(j.tag) || j.pool != nil && !c.MayUse(j.pool.name) {
-		return &notAllowedError{tag: j.tag, allowed: permissions, name: nameOf(j.credential)}
+	if !permissions.Allows(j.q.Tag) || j.pool != nil && !c.MayUse(j.pool.name) {
+		return &notAllowedError{tag: j.q.Tag, allowed: permissions, name: nameOf(j.credential)}
 	}
 	j.settings, j.credential = now, c
 	return nil

@@ -270,7 +270,8 @@ func fedSession(t *testing.T, server *Server, settings Settings, got replyWriter
 	l := &listener{Socket: &listen.Socket{Address: "tcp://test"}}
 	l.setSettings(settings)
 	ses := openSession(server, got)
-	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load()})
+	ses.listener, ses.settings = l, l.settings.Load()
+	ses.begin()
 	return ses, l
 }
 
@@ -372,7 +373,8 @@ func TestCertificates(t *testing.T) {
 		l := &listener{Socket: &listen.Socket{}}
 		l.setSettings(settings)
 		ses := openSession(server, new(allReplies))
-		ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf, settings.TLS.ClientCAs)})
+		ses.listener, ses.settings, ses.certificates = l, l.settings.Load(), shown(certificate.Leaf, settings.TLS.ClientCAs)
+		ses.begin()
 		return ses, l
 	}
 	for _, name := range []string{"engine.example.com", "spiffe://example.com/engine", "engine"} {
@@ -418,7 +420,8 @@ func TestSettingsChangeWhileAccepting(t *testing.T) {
 	old := l.settings.Load()
 	l.setSettings(settingsOf(t, access.Ping))
 	ses := openSession(server, new(allReplies))
-	ses.authorize(&pendingConn{listener: l, settings: old})
+	ses.listener, ses.settings = l, old
+	ses.begin()
 	require.NoError(t, serveTurn(ses, lookuptest.Encode([]byte("reset"))))
 	require.EqualValues(t, 1, server.Stat().NotAllowed["reset"])
 }

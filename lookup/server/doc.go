@@ -20,16 +20,16 @@
 //  4. session.Begin, Hashes, End: may the peer do that?
 //  5. inlineRequest: lookup.Query.Begin, Add, Finish
 //  6. index.Index.Probe finds the keys, coordinator.Coordinator.Answer applies the rules
-//  7. session.endInline: the reply is appended
+//  7. session.endInline: the reply is appended to the turn
 //  8. conn.endTurn, flush: all replies of the turn are written
 //
 // A lookup over a store, or any other job, from step 4 on:
 //
 //  4. session.Begin, Hashes, End: job.addHashes copies the hashes that can change the answer
-//  5. session.startJob, submit: the job is queued for the workers, its reply after earlier ones
+//  5. jobs.start, submit: the job is queued for the workers, its reply after earlier ones
 //  6. workerPool.runJobs, job.run: a worker calls the function of the table, operations[tag].run
-//  7. lookup.Service.Lookup asks the store; session.complete wakes the event loop (eventLoop.push)
-//  8. Server.serveWaiting, conn.wake, session.finishJobs, writeReply, conn.endTurn: the reply is written
+//  7. lookup.Service.Lookup asks the store; jobs.complete wakes the event loop (eventLoop.push)
+//  8. eventHandler.serveWaiting, conn.wake, jobs.applyCompleted, writeReply, conn.endTurn: the reply is written
 //
 // # Order
 //
@@ -41,7 +41,7 @@
 //
 // # Glossary
 //
-//   - conn: one connection. Its file has the states of its life.
+//   - conn: one connection. life.go has its states.
 //   - session: what the requests of a connection mean. Its conn knows it as a protocol.
 //   - shared: what all sessions use.
 //   - turn: what an event loop does for one connection before it serves the next.
@@ -77,7 +77,7 @@
 //
 // A conn and its session belong to their event loop. The fields of conn that closeOverdue, evictLate and drain use are
 // atomic. Bytes that gnet passes to OnTraffic are borrowed until conn.serve returns, and so are the hashes of
-// session.Hashes. A job belongs to its event loop, but to a worker from workerPool.submit to session.complete; its
+// session.Hashes. A job belongs to its event loop, but to a worker from workerPool.submit to jobs.complete; its
 // hashes are a pooled copy, released when it has run. Settings of listeners and limits are replaced as a whole, by
 // atomic pointers. Shutdown waits for all goroutines of the server.
 package server

@@ -6,10 +6,8 @@ import (
 	"time"
 )
 
-const (
-	// drainPoll is the interval at which connections are looked at while they are being closed.
-	drainPoll = 5 * time.Millisecond
-)
+// drainPoll is the interval at which connections are looked at while they are being closed.
+const drainPoll = 5 * time.Millisecond
 
 // Values of lifecycle.closing.
 const (
@@ -37,7 +35,7 @@ func (s *Server) Drain(ctx context.Context, delay time.Duration) {
 	s.closing.CompareAndSwap(closingNone, closingZMTP)
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
-	for before := s.zmtpConns(nil); len(before) > 0; before = s.zmtpConns(before) {
+	for before := s.conns.zmtpConns(nil); len(before) > 0; before = s.conns.zmtpConns(before) {
 		select {
 		case <-ctx.Done():
 			return
@@ -51,9 +49,9 @@ func (s *Server) Drain(ctx context.Context, delay time.Duration) {
 // zmtpConns returns the open ZMTP connections, and wakes those that have paused: their event loops close them. Unless it
 // is nil, before are those of the last call: others have come since, and are not waited for, as they may come again and
 // again.
-func (s *Server) zmtpConns(before map[*conn]bool) map[*conn]bool {
+func (o *openConns) zmtpConns(before map[*conn]bool) map[*conn]bool {
 	open := map[*conn]bool{}
-	s.conns.wake(func(c *conn) bool {
+	o.wake(func(c *conn) bool {
 		if !c.times.zmtp.Load() {
 			return false
 		}
@@ -85,13 +83,13 @@ func (s *Server) drain(ctx context.Context) error {
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
 	for {
-		busy := s.countBusy()
+		busy := s.conns.countBusy()
 		if s.conns.number() == 0 && s.acceptor.tls.NumUnflushed() == 0 || !s.running() {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			if busy += s.countUnread() + s.acceptor.tls.NumUnflushed(); busy == 0 {
+			if busy += s.conns.countUnread() + s.acceptor.tls.NumUnflushed(); busy == 0 {
 				return nil
 			}
 			return fmt.Errorf("%d connections cut off in the middle of a request: %w", busy, ctx.Err())
@@ -103,13 +101,13 @@ func (s *Server) drain(ctx context.Context) error {
 // countBusy counts the connections that are busy. It wakes those with unsent replies,
 // because only their event loop can update them, and those with TLS: what they have read of
 // the peer may be no request.
-func (s *Server) countBusy() int {
-	s.conns.wake(func(c *conn) bool { return c.unsent.bytes.Load() != 0 || c.tls != nil })
-	return s.conns.count((*conn).isBusy)
+func (o *openConns) countBusy() int {
+	o.wake(func(c *conn) bool { return c.unsent.bytes.Load() != 0 || c.tls != nil })
+	return o.count((*conn).isBusy)
 }
 
 // countUnread counts the connections that are not busy but have unread bytes: their event
 // loops are late.
-func (s *Server) countUnread() int {
-	return s.conns.count(func(c *conn) bool { return !c.isBusy() && c.hasUnread() })
+func (o *openConns) countUnread() int {
+	return o.count(func(c *conn) bool { return !c.isBusy() && c.hasUnread() })
 }

@@ -50,7 +50,7 @@ func TestDrainGivesAddressesBack(t *testing.T) {
 	p := lookuptest.DialPeer(t, old.Addrs()[0])
 	_, err = p.Write([]byte("\x00\x04pi"))
 	require.NoError(t, err)
-	lookuptest.Eventually(t, "begun", func() bool { return old.countBusy() == 1 })
+	lookuptest.Eventually(t, "begun", func() bool { return old.conns.countBusy() == 1 })
 	idle := lookuptest.DialPeer(t, old.Addrs()[0])
 	require.Equal(t, [][]byte{{1}, {}}, idle.Ask(t, []byte("ping"), nil))
 	down := make(chan error, 1)
@@ -183,7 +183,7 @@ func TestDrainTellsOfUnread(t *testing.T) {
 	require.NoError(t, server.drain(ctx), "nothing is lost of an idle connection")
 	_, err := p.Write(lookuptest.Encode([]byte("ping"), nil))
 	require.NoError(t, err)
-	lookuptest.Eventually(t, "it has arrived", func() bool { return server.countUnread() == 1 })
+	lookuptest.Eventually(t, "it has arrived", func() bool { return server.conns.countUnread() == 1 })
 	require.ErrorContains(t, server.drain(ctx), "1 connections cut off")
 }
 

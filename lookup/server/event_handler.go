@@ -55,8 +55,8 @@ func (h *eventHandler) open(g gnet.Conn) {
 func (h *eventHandler) OnClose(g gnet.Conn, err error) gnet.Action {
 	if c, ok := g.Context().(*conn); ok {
 		_ = h.server.recovering("closing a connection", func() {
-			if !h.server.halfClose(c, g, err) {
-				h.server.close(c, err)
+			if !h.halfClose(c, g, err) {
+				h.close(c, err)
 			}
 		})
 	}
@@ -64,7 +64,8 @@ func (h *eventHandler) OnClose(g gnet.Conn, err error) gnet.Action {
 }
 
 // close ends a connection. Its event loop calls it, or stop.
-func (s *Server) close(c *conn, err error) {
+func (h *eventHandler) close(c *conn, err error) {
+	s := h.server
 	if c.tls != nil { // it is counted until its replies are sent
 		c.tls.EndWrites()
 	} else {
@@ -73,8 +74,8 @@ func (s *Server) close(c *conn, err error) {
 	s.conns.remove(c)
 	err = cmp.Or(c.err, c.exceededLimit(), err)
 	c.close()
-	if h, is := c.wire.(*halfClosed); is {
-		h.end()
+	if half, is := c.wire.(*halfClosed); is {
+		half.end()
 	}
 	s.peers.connectionClosed(c.reason(), c.peer, err)
 }
@@ -84,22 +85,22 @@ func (s *Server) close(c *conn, err error) {
 func (h *eventHandler) OnTraffic(g gnet.Conn) gnet.Action {
 	if l, isWakeSocket := g.Context().(*eventLoop); isWakeSocket {
 		_, _ = g.Discard(-1)
-		h.server.serveWaiting(l)
+		h.serveWaiting(l)
 		return gnet.None
 	}
 	c := g.Context().(*conn)
-	return h.server.actionAfter(c, c.serve(g))
+	return h.actionAfter(c, c.serve(g))
 }
 
 // serveWaiting serves the connections that wait, for about a turn. The loop calls it when its wake socket has a byte.
-func (s *Server) serveWaiting(l *eventLoop) {
+func (h *eventHandler) serveWaiting(l *eventLoop) {
 	began := time.Now()
 	for w := l.pop(); w != nil; w = l.pop() {
 		switch c := w.(*conn); {
 		case c.state() == stateClosed:
 		case c.isHalfClosed() && c.isEnding():
-			s.close(c, nil)
-		case s.actionAfter(c, c.serve(nil)) == gnet.Close:
+			h.close(c, nil)
+		case h.actionAfter(c, c.serve(nil)) == gnet.Close:
 			_ = c.wire.Close()
 		}
 		if time.Since(began) > turnTime {
@@ -110,7 +111,8 @@ func (s *Server) serveWaiting(l *eventLoop) {
 }
 
 // actionAfter returns what becomes of a connection after a turn that has returned err.
-func (s *Server) actionAfter(c *conn, err error) gnet.Action {
+func (h *eventHandler) actionAfter(c *conn, err error) gnet.Action {
+	s := h.server
 	switch {
 	case err != nil:
 		c.fail(err)
@@ -132,7 +134,7 @@ func (h *eventHandler) OnTick() (time.Duration, gnet.Action) {
 	_ = s.recovering("looking for overdue connections", s.closeOverdue)
 	_ = s.recovering("looking for late connections", func() { s.conns.evictLate(s.admission.Scarce()) })
 	_ = s.recovering("closing accounts", s.pools.closeGone)
-	_ = s.recovering("looking for full indexes", func() { s.logEvictions(time.Now()) })
+	_ = s.recovering("looking for full indexes", func() { h.logEvictions(time.Now()) })
 	return sweepEvery, gnet.None
 }
 
@@ -161,7 +163,8 @@ func (s *Server) closeOverdue() {
 
 // logEvictions logs once for each pool over memory that its index is full and evicts. At most one line comes a second. It
 // is called once a second, and not by two goroutines at a time.
-func (s *Server) logEvictions(now time.Time) {
+func (h *eventHandler) logEvictions(now time.Time) {
+	s := h.server
 	for _, p := range s.pools.list() {
 		age, evicts := p.service.EvictionAge(now)
 		if !evicts || p.evictionLogged {
@@ -189,7 +192,8 @@ func (l gnetLogger) Fatalf(format string, args ...any) { l.log.Error(fmt.Sprintf
 
 // halfClose keeps a connection that gnet closes, if its peer has sent a FIN and waits for replies. It returns
 // false if there are none, or if they cannot be written. What gnet has not sent yet it may drop, so nothing can follow.
-func (s *Server) halfClose(c *conn, g gnet.Conn, why error) bool {
+func (h *eventHandler) halfClose(c *conn, g gnet.Conn, why error) bool {
+	s := h.server
 	if !errors.Is(why, io.EOF) || c.isAnswered() || g.OutboundBuffered() > 0 || sockets.IsBroken(g.Fd()) {
 		return false
 	}
@@ -207,22 +211,22 @@ func (s *Server) halfClose(c *conn, g gnet.Conn, why error) bool {
 		return false
 	}
 	_ = socket.SetDeadline(time.Now().Add(s.jobTimeout()))
-	h := &halfClosed{of: c, socket: socket, written: make(chan struct{}, 1)}
-	_ = raw.Control(func(fd uintptr) { h.fd = int(fd) })
+	half := &halfClosed{of: c, socket: socket, written: make(chan struct{}, 1)}
+	_ = raw.Control(func(fd uintptr) { half.fd = int(fd) })
 	s.conns.mu.Lock()
-	c.wire = h
+	c.wire = half
 	s.conns.mu.Unlock()
-	s.halfClosed.Go(h.write)
+	s.halfClosed.Go(half.write)
 	s.halfClosed.Go(func() {
 		_ = raw.Read(func(fd uintptr) bool { return sockets.IsBroken(int(fd)) }) // it fails after the deadline
-		_ = h.Close()
+		_ = half.Close()
 	})
 	c.loop.push(c)
 	return true
 }
 
 // jobTimeout returns how long a job takes at most.
-func (s *Server) jobTimeout() time.Duration {
+func (s *shared) jobTimeout() time.Duration {
 	if s.backend == nil {
 		return tlspair.FlushTimeout
 	}
@@ -230,7 +234,8 @@ func (s *Server) jobTimeout() time.Duration {
 }
 
 // closeHalfClosed ends the half-closed connections, and waits for their goroutines. The event loops have ended.
-func (s *Server) closeHalfClosed() {
+func (h *eventHandler) closeHalfClosed() {
+	s := h.server
 	var left []*conn
 	s.conns.each(func(c *conn) {
 		if _, is := c.wire.(*halfClosed); is {
@@ -238,7 +243,7 @@ func (s *Server) closeHalfClosed() {
 		}
 	})
 	for _, c := range left {
-		s.close(c, nil)
+		h.close(c, nil)
 	}
 	s.halfClosed.Wait()
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/cpu"
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/internal/admission"
@@ -17,9 +18,10 @@ import (
 // time it has polled its connections, so that connections that send little are served meanwhile.
 //
 // Tasks that are given to gnet run before it polls again. So the loop polls a socket, its wake socket, as if
-// it were a connection: a byte in it makes the loop call Server.serveWaiting.
+// it were a connection: a byte in it makes the loop call eventHandler.serveWaiting.
 type eventLoop struct {
-	metrics   loopMetrics
+	_         cpu.CacheLinePad
+	metrics   *loopMetrics
 	limits    *atomic.Pointer[Limits] // of the server
 	admission *admission.Admission    // of what connections hold
 	memory    *lookup.MemoryAccount
@@ -27,9 +29,11 @@ type eventLoop struct {
 	turn      turn
 	wakeFD    int // the other end of its wake socket
 
+	_        cpu.CacheLinePad // workers write to what follows
 	mu       sync.Mutex
 	waiting  []waiter // in order
 	signaled bool     // the byte has not been read
+	_        cpu.CacheLinePad
 }
 
 // waiter is what can wait for a turn: a connection.
@@ -63,7 +67,7 @@ func (ls *eventLoops) metrics() (all []*loopMetrics) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, l := range ls.all {
-		all = append(all, &l.metrics)
+		all = append(all, l.metrics)
 	}
 	return all
 }
@@ -79,7 +83,7 @@ func (l *eventLoop) push(c waiter) {
 	}
 }
 
-// signalLocked makes the loop call Server.serveWaiting after it has polled its connections. mu is held.
+// signalLocked makes the loop call eventHandler.serveWaiting after it has polled its connections. mu is held.
 func (l *eventLoop) signalLocked() {
 	if !l.signaled {
 		l.signaled = true

@@ -44,7 +44,7 @@ func TestLookupDurations(t *testing.T) {
 			h := server.LookupDurations()
 			require.Equal(t, map[float64]uint64{within: lookups}, observations(h))
 			require.InDelta(t, sum.Seconds(), h.Sum, 1e-12)
-			ses.conn.loop.metrics = loopMetrics{}
+			*ses.conn.loop.metrics = loopMetrics{}
 		}
 		short, long := lookupOf("", lookuptest.Chain("a", 4, 32)), lookupOf("", lookuptest.Chain("a", 100, 32))
 
@@ -64,7 +64,7 @@ func TestLookupDurations(t *testing.T) {
 		h := server.LookupDurations()
 		require.Equal(t, map[float64]uint64{1: 1, 5e-6: 2}, observations(h))
 		require.InDelta(t, 1, h.Sum, 1e-12)
-		ses.conn.loop.metrics = loopMetrics{}
+		*ses.conn.loop.metrics = loopMetrics{}
 		time.Sleep(7 * time.Second)
 		feed(long[50:])
 		begun(-1, 1, 7*time.Second)

@@ -13,7 +13,7 @@ import (
 func (s *session) beginInline(q *netproto.Request) (wanted bool) {
 	r := &s.inline
 	r.active = true
-	if r.err = s.checkHashes(q); r.err != nil {
+	if r.err = s.pool.checkHashes(q, s.conn.limits.Load()); r.err != nil {
 		return false
 	}
 	switch q.Tag {
@@ -27,7 +27,7 @@ func (s *session) beginInline(q *netproto.Request) (wanted bool) {
 		r.err = s.service.BeginEvict(&r.change, coordinator.GroupRank(q.GroupRank))
 	}
 	if r.err == nil {
-		s.beginChange(q)
+		s.asks.beginChange(q)
 	}
 	return r.err == nil
 }
@@ -40,7 +40,7 @@ func (s *session) endInline(q *netproto.Request) {
 		err = problem
 	}
 	if err == nil && r.query != nil && r.query.IsLarge() {
-		s.finishAsJob(q)
+		s.jobs.adopt(q)
 		return
 	}
 	var answer lookup.Answer
@@ -53,8 +53,8 @@ func (s *session) endInline(q *netproto.Request) {
 	if err != nil {
 		s.appendRefusal(q.Tag, s.pool, q.Envelope, err)
 	}
-	s.countAnswer(q.Tag)
-	s.endInlineAsk(q.Tag, answer, err)
+	s.conn.loop.metrics.countAnswer(q.Tag, s.conn.isHalfClosed())
+	s.asks.endInline(q.Tag, answer, err)
 	r.release()
 }
 

@@ -17,11 +17,10 @@ import (
 )
 
 // job is a request that a worker answers. It belongs to the event loop of its connection, and to a
-// worker from workerPool.submit to session.complete.
+// worker from workerPool.submit to jobs.complete.
 type job struct {
 	session *session
-	tag     netproto.Tag
-	q       netproto.Request // a copy, from acceptJob on
+	q       netproto.Request // a copy, from jobs.start on; before it has its tag alone
 
 	// A pool or auth request after this one changes those of the connection, not these.
 	settings   *Settings          // of the listener, when it arrived
@@ -29,8 +28,6 @@ type job struct {
 	pool       *pool              // that it is about, nil if the connection had none
 	service    *lookup.Service    // of the pool
 
-	numTokens   int64           // of a lookup
-	start       int64           // token at which it begins
 	neededBytes int             // bytes of hashes that can change the answer; no more are copied
 	copied      *bufpool.Buffer // those hashes that have arrived, nil if there are none
 	query       *lookup.Query   // of a lookup whose hashes have been looked up as they arrived, otherwise nil
@@ -39,25 +36,56 @@ type job struct {
 	completed   int64           // when the event loop took it from workers, in monotime; 0 if none has had it
 	deadline    time.Time       // of its calls of a store, zero for none
 
-	ask      *tokens.Ask   // records the lookup, nil if nothing is recorded; the event loop's alone
-	askIndex int           // of the job in asks.jobs, if it has an ask
-	answer   lookup.Answer // of a lookup
-	missing  tokens.Missing
-	reply    []byte // the whole message, unless err is set
-	err      error  // why it is refused, nil if it is not
-	isHit    bool   // the reply is a hit
-	answered bool   // reply and err are final
-	found    *pool  // by a pool request, counted as a connection of it
-	rules    *coordinator.Coordinator
-	client   clientInfo // of a pool request
+	lookup   *jobLookup
+	setup    *poolSetup // what a pool request has found, nil before
+	reply    []byte     // the whole message, unless err is set
+	err      error      // why it is refused, nil if it is not
+	answered bool       // reply and err are final
 
 	next   *job // the next one with an equal envelope, nil if none
 	behind bool // an earlier one with an equal envelope has no reply yet
 }
 
+// jobLookup is what a job has for a lookup.
+type jobLookup struct {
+	numTokens int64
+	start     int64         // token at which it begins
+	answer    lookup.Answer // of a worker
+	missing   tokens.Missing
+	ask       *tokens.Ask // records it, nil if nothing is recorded; the event loop's alone
+	askIndex  int         // of the job in asks.jobs, if it has an ask
+}
+
+// poolSetup is the pool that a connection is to have.
+type poolSetup struct {
+	pool   *pool                    // counted as having the connection
+	rules  *coordinator.Coordinator // that the client has described, nil if it has described none
+	client clientInfo
+}
+
+// newJob returns a job for a request of a session.
+func newJob(s *session, tag netproto.Tag) *job {
+	parts := new(struct {
+		job    job
+		lookup jobLookup
+	})
+	parts.job = job{session: s, settings: s.settings, credential: s.credential, pool: s.pool, service: s.service, lookup: &parts.lookup}
+	parts.job.q.Tag = tag
+	return &parts.job
+}
+
+// found returns the pool that a pool request has found, nil for any other.
+func (j *job) found() *pool {
+	if j.setup == nil {
+		return nil
+	}
+	return j.setup.pool
+}
+
 // jobs are the jobs of a session. All fields belong to its event loop, except those that mu guards,
 // and queues, which the mutexes of the worker pools guard.
 type jobs struct {
+	session    *session
 	current    *job            // being received, nil if none
 	waiting    *job            // the one that must not be run yet, nil if none: see mustWait
 	running    int             // that workers have or will have
@@ -96,15 +124,15 @@ func (j *job) addHashes(hashes []byte) (wanted bool) {
 // hashes returns those that were copied, of a lookup with its start.
 func (j *job) hashes() coordinator.Hashes {
 	if j.copied == nil {
-		return coordinator.Hashes{}.From(j.start)
+		return coordinator.Hashes{}.From(j.lookup.start)
 	}
-	return coordinator.NewHashes(j.copied.B, j.q.HashLen).From(j.start)
+	return coordinator.NewHashes(j.copied.B, j.q.HashLen).From(j.lookup.start)
 }
 
 // isSmall reports whether the job may use the memory and the workers that larger ones do not use. A
 // reset visits the whole pool.
 func (j *job) isSmall() bool {
-	return j.tag != netproto.TagReset && j.tag != netproto.TagResetRank && j.query == nil && j.neededBytes <= admission.SmallBytes
+	return j.q.Tag != netproto.TagReset && j.q.Tag != netproto.TagResetRank && j.query == nil && j.neededBytes <= admission.SmallBytes
 }
 
 // takeHashes returns the copied hashes, which the caller must release.
@@ -154,7 +182,7 @@ const jobBytes = 1 << 10
 func (j *job) copiedBytes() int {
 	p := &j.q.Prompt
 	n := jobBytes + len(j.q.Envelope) + len(j.q.Echo) + len(j.q.Description) + len(p.Ranks) + len(p.States)
-	n += j.ask.Bytes()
+	n += j.lookup.ask.Bytes()
 	if j.copied != nil {
 		n += cap(j.copied.B)
 	}

@@ -4,11 +4,12 @@ import "github.com/hitline/hitline/lookup/api"
 
 // charge charges a job that has not been answered, as part of what its connection holds. It returns false, and charges it as
 // before, if that is more and the connection may not hold it.
-func (s *session) charge(j *job, bytes int) bool {
+func (js *jobs) charge(j *job, bytes int) bool {
+	s := js.session
 	grown := bytes - j.bytes
-	s.jobs.bytes += grown
+	js.bytes += grown
 	if grown > 0 && !s.conn.hold() {
-		s.jobs.bytes -= grown
+		js.bytes -= grown
 		return false
 	}
 	j.bytes = bytes
@@ -17,7 +18,7 @@ func (s *session) charge(j *job, bytes int) bool {
 
 // workBytes returns how many more bytes a job takes at most, until its reply is sent: bits of its hashes, and the reply.
 func (j *job) workBytes() (n int) {
-	op := &operations[j.tag]
+	op := &operations[j.q.Tag]
 	if op.lookup && j.copied != nil {
 		n = bitBytes * len(j.pool.blockSizes) * (len(j.copied.B)/j.q.HashLen/64 + 1)
 	}
@@ -34,7 +35,7 @@ const bitBytes = 3 * 8
 // masksBytes bounds masks. After each run of a mask is a chunk that is in none.
 func masksBytes(j *job) int {
 	const header, run = 16, 8
-	tokens, runs := max(j.numTokens, int64(j.q.Prompt.NumTokens)), int64(0)
+	tokens, runs := max(j.lookup.numTokens, int64(j.q.Prompt.NumTokens)), int64(0)
 	for _, size := range j.pool.blockSizes {
 		runs = min(runs+tokens/int64(size)/2+1, api.MaxRuns)
 	}

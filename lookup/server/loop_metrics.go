@@ -40,3 +40,11 @@ func (m *loopMetrics) observeDurations(nanos, lookups int64) {
 
 // observeHashes counts a lookup of a number of hashes.
 func (m *loopMetrics) observeHashes(hashes int) { m.hashes.Observe(hashBounds[:], int64(hashes), 1) }
+
+// countAnswer counts a request whose reply is written. One that is written after the peer's FIN may have been given up.
+func (m *loopMetrics) countAnswer(tag netproto.Tag, afterFIN bool) {
+	m.requests[tag].Add(1)
+	if afterFIN {
+		m.afterFIN.Add(1)
+	}
+}

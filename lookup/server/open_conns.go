@@ -71,22 +71,25 @@ func (o *openConns) evictLate(over int64) {
 	defer o.mu.Unlock()
 	all := make([]holder, 0, len(o.all))
 	for c := range o.all {
-		all = append(all, c)
+		all = append(all, evictable{c})
 	}
 	evictLate(over, all)
 }
 
+// evictable is a connection as evictLate sees it.
+type evictable struct{ *conn }
+
 // admitted implements holder.
-func (c *conn) admitted() int64 { return c.loop.admission.Admitted(&c.held) }
+func (c evictable) admitted() int64 { return c.loop.admission.Admitted(&c.held) }
 
 // isLate implements holder: the peer has left a request unfinished or replies unread for a second.
-func (c *conn) isLate() bool {
+func (c evictable) isLate() bool {
 	isLate := func(since int64) bool { return since != 0 && monotime.Now()-since > int64(time.Second) }
 	return isLate(c.times.messageSince.Load()) || isLate(c.unsent.since.Load())
 }
 
 // evict implements holder. openConns.mu is held.
-func (c *conn) evict() {
+func (c evictable) evict() {
 	if c.end(closedMemory) {
 		c.loop.memory.Refuse()
 		_ = c.wire.Close() // its event loop frees the memory

@@ -12,6 +12,7 @@ type operation struct {
 	inline     inlineKind
 	noPool     bool // it is served without a pool, too
 	lookup     bool // it looks up hashes: those that can change its answer are enough
+	hit        bool // its reply has a hit
 	from       bool // it has a start
 	callsStore bool // if the pool is over a store
 	changes    bool // it takes effect after what came before it, and before what follows

@@ -12,10 +12,10 @@ import (
 
 func init() { // the functions refer to the table
 	operations = [netproto.NumTags]operation{
-		netproto.TagLookup:      {inline: overMemory, lookup: true, callsStore: true, run: runLookup},
-		netproto.TagLookupFrom:  {inline: overMemory, lookup: true, from: true, callsStore: true, run: runLookup},
+		netproto.TagLookup:      {inline: overMemory, lookup: true, hit: true, callsStore: true, run: runLookup},
+		netproto.TagLookupFrom:  {inline: overMemory, lookup: true, hit: true, from: true, callsStore: true, run: runLookup},
 		netproto.TagExplain:     {lookup: true, from: true, callsStore: true, run: runExplain, replyBytes: explanationBytes},
-		netproto.TagPlan:        {lookup: true, from: true, callsStore: true, run: runPlan, replyBytes: masksBytes},
+		netproto.TagPlan:        {lookup: true, hit: true, from: true, callsStore: true, run: runPlan, replyBytes: masksBytes},
 		netproto.TagLoadMask:    {run: runMasks, replyBytes: masksBytes},
 		netproto.TagStoreMask:   {run: runMasks, replyBytes: masksBytes},
 		netproto.TagLookupMask:  {run: runMasks, replyBytes: masksBytes},
@@ -35,30 +35,30 @@ func init() { // the functions refer to the table
 
 func runLookup(ctx context.Context, j *job) (err error) {
 	if j.query != nil {
-		j.answer.Hit, err = j.query.Finish()
-		j.answer.Ending = j.query.Ending(j.answer.Hit)
+		j.lookup.answer.Hit, err = j.query.Finish()
+		j.lookup.answer.Ending = j.query.Ending(j.lookup.answer.Hit)
 	} else {
-		j.answer, err = j.service.LookupAnswer(ctx, j.numTokens, j.hashes())
+		j.lookup.answer, err = j.service.LookupAnswer(ctx, j.lookup.numTokens, j.hashes())
 		j.sampleMissing()
 	}
 	if err == nil {
-		j.isHit, j.reply = true, appendHit(j.reply, j.q.Envelope, j.answer.Hit)
+		j.reply = appendHit(j.reply, j.q.Envelope, j.lookup.answer.Hit)
 	}
 	return err
 }
 
 func runPlan(ctx context.Context, j *job) error {
-	plan, err := j.service.Plan(ctx, j.numTokens, j.hashes())
+	plan, err := j.service.Plan(ctx, j.lookup.numTokens, j.hashes())
 	if err != nil {
 		return err
 	}
-	j.isHit, j.reply = true, netproto.AppendPlanReply(j.reply, j.q.Envelope, uint32(plan.Hit.Tokens), len(plan.Hit.TailBoundaries))
+	j.reply = netproto.AppendPlanReply(j.reply, j.q.Envelope, uint32(plan.Hit.Tokens), len(plan.Hit.TailBoundaries))
 	j.reply = netproto.AppendFrame(appendTailBoundaries(j.reply, plan.Hit), encodeMasks(plan.Masks), false)
 	return nil
 }
 
 func runExplain(ctx context.Context, j *job) error {
-	e, err := j.service.Explain(ctx, j.numTokens, j.hashes())
+	e, err := j.service.Explain(ctx, j.lookup.numTokens, j.hashes())
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func runExplain(ctx context.Context, j *job) error {
 // runMasks serves a load_mask, a store_mask or a lookup_mask.
 func runMasks(ctx context.Context, j *job) (err error) {
 	var masks []api.GroupMask
-	switch p := &j.q.Prompt; j.tag {
+	switch p := &j.q.Prompt; j.q.Tag {
 	case netproto.TagLoadMask:
 		masks, err = j.service.LoadMask(ctx, int64(p.NumTokens), int(p.NumHashes))
 	case netproto.TagStoreMask:
@@ -160,7 +160,7 @@ func applyPing(s *session, j *job) error {
 }
 
 func runStat(_ context.Context, j *job) error {
-	return j.doneJSON(j.session.statFor(j.credential, j.pool))
+	return j.doneJSON(j.session.shared.statFor(j.session.conn.peer, j.credential, j.pool))
 }
 
 // applyRenew queues the hashes of a renew and answers it.

@@ -70,7 +70,7 @@ func TestConnectionKeepsClient(t *testing.T) {
 	server := unstarted(t)
 	ses := openSession(server, new(replies))
 	for _, want := range []clientInfo{{process: "0a", rank: "1"}, {process: "0b"}, {}} {
-		j := ses.newJob(&netproto.Request{Tag: netproto.TagPool})
+		j := newJob(ses, netproto.TagPool)
 		j.q.Description = fmt.Appendf(nil, `{"name":"","client":{"process":%q,"rank":%s}}`, want.process, cmp.Or(want.rank, "null"))
 		require.NoError(t, runPool(t.Context(), j))
 		require.NoError(t, applyPool(ses, j))

@@ -30,25 +30,27 @@ type description struct {
 
 // runPool finds the described pool, or makes it.
 func runPool(_ context.Context, j *job) (err error) {
-	j.found, j.rules, j.client, err = j.session.shared.describedPool(j.q.Description, j.credential)
+	setup := new(poolSetup)
+	setup.pool, setup.rules, setup.client, err = j.session.shared.describedPool(j.q.Description, j.credential)
+	j.setup = setup
 	return err
 }
 
 // applyPool makes the found pool the one that later requests are about.
 func applyPool(s *session, j *job) error {
 	s.shared.pools.move(s.pool, nil)
-	s.setPool(j.found, j.rules)
-	j.found, s.asks.asker = nil, j.client.asker()
+	s.setPool(j.setup.pool, j.setup.rules)
+	j.setup, s.asks.asker = nil, j.setup.client.asker()
 	reply := s.pool.reply(s.service.Coordinator())
-	reply.ResetRefused = s.resetRefused()
+	reply.ResetRefused = resetRefused(s.service, &s.authorization)
 	return j.doneJSON(reply)
 }
 
 // resetRefused returns why a reset would be refused on this connection, empty if it would not.
-func (s *session) resetRefused() string {
-	err := s.service.CheckReset()
-	if !s.permissions.Allows(netproto.TagReset) {
-		err = s.notAllowed(netproto.TagReset)
+func resetRefused(service *lookup.Service, a *authorization) string {
+	err := service.CheckReset()
+	if !a.permissions.Allows(netproto.TagReset) {
+		err = a.notAllowed(netproto.TagReset)
 	}
 	if err == nil {
 		return ""
@@ -59,11 +61,12 @@ func (s *session) resetRefused() string {
 // undoSetup applies the refusal of a pool or auth request: the connection then has no pool, or the credential
 // with which it began. Requests that are already on their way must not be answered about another pool, or by
 // another credential.
-func (s *session) undoSetup(j *job) {
+func (js *jobs) undoSetup(j *job) {
+	s := js.session
 	switch {
-	case j.tag == netproto.TagPool:
+	case j.q.Tag == netproto.TagPool:
 		s.leavePool()
-	case j.tag == netproto.TagAuth && !errors.Is(j.err, errNotAuthenticated):
+	case j.q.Tag == netproto.TagAuth && !errors.Is(j.err, errNotAuthenticated):
 		_ = s.failAuth(nameOf(s.credential), j.err) // the peer is told j.err, whose code says whether to try again
 	}
 }

@@ -33,7 +33,7 @@ func (s *Server) SetListener(address string, settings Settings) error {
 	default:
 		return fmt.Errorf("%w: not listening yet", ErrNotReady)
 	}
-	l, err := s.findListener(address)
+	l, err := s.acceptor.findListener(address)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (s *Server) SetListener(address string, settings Settings) error {
 }
 
 // findListener returns the listener that is bound to an address, or was configured with it.
-func (s *Server) findListener(address string) (*listener, error) {
+func (a *acceptor) findListener(address string) (*listener, error) {
 	network, rest, err := api.SplitAddress(address)
 	if err != nil {
 		return nil, fmt.Errorf("%w: listen: %w", api.ErrConfig, err)
@@ -55,8 +55,8 @@ func (s *Server) findListener(address string) (*listener, error) {
 		n, r, err := api.SplitAddress(other)
 		return err == nil && n == network && r == rest
 	}
-	for i, l := range s.acceptor.listeners {
-		if is(l.Address) || is(s.listeners[i].Address) {
+	for i, l := range a.listeners {
+		if is(l.Address) || is(a.server.listeners[i].Address) {
 			return l, nil
 		}
 	}

@@ -1,23 +1,41 @@
 package server
 
 import (
+	"golang.org/x/sys/cpu"
+
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/netproto"
 )
 
 // newSession makes what an accepted connection is for.
 func newSession(shared *shared, c *conn, p *pendingConn) *session {
-	s := &session{conn: c, turn: &c.loop.turn, shared: shared}
+	parts := new(struct { // what other event loops write to is on other cache lines
+		_       cpu.CacheLinePad
+		session session
+		jobs    jobs
+		asks    asks
+		_       cpu.CacheLinePad
+	})
+	s := &parts.session
+	s.conn, s.turn, s.shared, s.jobs, s.asks = c, &c.loop.turn, shared, &parts.jobs, &parts.asks
+	s.jobs.session, s.asks.session = s, s
+	s.authorization = authorization{times: c.times, listener: p.listener, settings: p.settings, certificates: p.certificates}
 	c.protocol = s
 	s.setPool(shared.pools.enterOwn(), nil)
-	s.authorize(p)
+	s.begin()
 	return s
+}
+
+// begin gives the connection the authorization that follows from its listener and its certificates.
+func (s *session) begin() {
+	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.Names()))
+	s.beginWithFirstPool()
 }
 
 // wake implements protocol: jobs have ended, or the listener has new settings.
 func (s *session) wake() {
 	if s.stillAuthorized() {
-		s.finishJobs()
+		s.jobs.applyCompleted()
 	}
 }
 
@@ -31,16 +49,16 @@ func (s *session) isOver() bool { return s.pool.isGone() }
 
 // close implements protocol.
 func (s *session) close() {
-	s.dropAsk()
+	s.asks.drop()
 	s.sent(false)
 	s.inline.release()
-	s.closeJobs()
+	s.jobs.close()
 	s.shared.pools.move(s.pool, nil)
 }
 
 // holds implements protocol.
 func (s *session) holds() holding {
-	js := &s.jobs
+	js := s.jobs
 	h := holding{bytes: s.asks.current.Bytes() + s.inline.held() + js.held(), waits: js.running > 0}
 	if j := js.waiting; j != nil && j.isSmall() {
 		h.small = j.bytes
@@ -67,9 +85,9 @@ func (s *session) Begin(q *netproto.Request) bool {
 	case s.answersInline(q.Tag):
 		s.wanted = s.beginInline(q)
 	default:
-		s.wanted = s.beginJob(q)
+		s.wanted = s.jobs.begin(q)
 	}
-	s.beginAsk(q)
+	s.asks.begin(q)
 	return s.wanted || s.asks.current != nil
 }
 
@@ -104,18 +122,18 @@ func (s *session) End(q *netproto.Request) bool {
 		s.allow(q) // otherwise the request has a problem, or the connection ends
 	}
 	if s.asks.current != nil && s.problemOf(q) != nil {
-		s.dropAsk()
+		s.asks.drop()
 	}
 	switch {
 	case s.conn.isEnding():
-		s.recordNow(s.takeAsk())
+		s.asks.record(s.asks.take())
 		s.inline.release()
-		s.dropCurrent()
+		s.jobs.dropCurrent()
 		return false
 	case s.inline.active || s.endsInline(q):
 		s.endInline(q)
 	default:
-		s.acceptJob(q)
+		s.jobs.accept(q)
 	}
 	s.denied = nil
 	return s.conn.endRequest()
@@ -137,9 +155,9 @@ func (s *session) endsInline(q *netproto.Request) bool {
 func (s *session) Dropped(*netproto.Request) {
 	s.conn.nextMessage()
 	s.denied = nil
-	s.dropAsk()
+	s.asks.drop()
 	s.inline.release()
-	s.dropCurrent()
+	s.jobs.dropCurrent()
 }
 
 // Control implements netproto.Handler.

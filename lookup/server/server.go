@@ -24,9 +24,10 @@ type Server struct {
 	ownMemory bool               // nobody else changes the bound of memory
 	listeners []Listener         // as configured
 	cancel    context.CancelFunc // ends jobs
-	engine    *gnet.Client       // event loops without listeners
-	acceptor  *acceptor          // of all bound listeners
-	addrs     []string           // bound, see Addrs
+	events    *eventHandler
+	engine    *gnet.Client // event loops without listeners
+	acceptor  *acceptor    // of all bound listeners
+	addrs     []string     // bound, see Addrs
 
 	conns       openConns
 	halfClosed  sync.WaitGroup // the goroutines of half-closed connections
@@ -82,5 +83,6 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.limits.Store(&limits)
+	s.events = &eventHandler{server: s}
 	return s, nil
 }

@@ -19,15 +19,16 @@ type session struct {
 	service *lookup.Service // of the pool, with the retention interval of the engine; nil if none
 
 	inline inlineRequest // the request that is answered as it arrives
-	jobs   jobs          // the requests that workers answer
+	jobs   *jobs         // the requests that workers answer
 	wanted bool          // more hashes of the request that is being received can change its answer
 	denied error         // why the request that is being received may not be served, nil if it may
-	asks   asks          // what is recorded of it
+	asks   *asks         // what is recorded of it
 }
 
 // authorization is what the peer of a connection may do, and why. It belongs to the connection's
 // event loop.
 type authorization struct {
+	times        *times // of the connection
 	listener     *listener
 	settings     *Settings // of the listener, those that the other fields follow from
 	certificates access.Certificates
@@ -37,6 +38,7 @@ type authorization struct {
 
 // asks are what a session records of its requests.
 type asks struct {
+	session *session
 	current *tokens.Ask // of the request that is being received, nil if nothing is recorded
 	asker   string      // of its lookups: what its client says, else a host; "" before the first
 	jobs    []*job      // those without an answer that have an ask

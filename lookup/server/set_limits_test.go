@@ -30,7 +30,7 @@ func TestSetLimits(t *testing.T) {
 	long := lookuptest.Encode([]byte("ping"), bytes.Repeat([]byte("x"), 10_000))
 	_, err := p.Write(long[:5000])
 	require.NoError(t, err)
-	lookuptest.Eventually(t, "it has begun", func() bool { return server.countBusy() == 1 })
+	lookuptest.Eventually(t, "it has begun", func() bool { return server.conns.countBusy() == 1 })
 
 	require.ErrorIs(t, server.SetLimits(Limits{MaxMessage: -1}), api.ErrConfig)
 	require.NoError(t, server.SetLimits(Limits{MaxMessage: 5000, MaxHashes: 1, MaxConnections: 1, MaxMemory: 64 << 20}))

@@ -57,7 +57,7 @@ func TestSetPools(t *testing.T) {
 	stays, leaves, halfway, ofDescribed := peer("a"), peer("b"), peer("b"), peer("d")
 	_, err = halfway.Write([]byte("\x01\x04pi"))
 	require.NoError(t, err)
-	lookuptest.Eventually(t, "begun", func() bool { return server.countBusy() == 1 })
+	lookuptest.Eventually(t, "begun", func() bool { return server.conns.countBusy() == 1 })
 
 	_, err = server.SetPools(nil, nil, nil)
 	require.ErrorIs(t, err, api.ErrConfig)

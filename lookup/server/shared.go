@@ -32,6 +32,7 @@ type shared struct {
 // newEventLoop returns a loop that is woken by a byte at a socket.
 func (s *shared) newEventLoop(wakeFD int) *eventLoop {
 	return &eventLoop{
-		limits: &s.limits, admission: s.admission, memory: s.memory, recorder: s.accounts.NewRecorder(), wakeFD: wakeFD,
+		metrics: new(loopMetrics),
+		limits:  &s.limits, admission: s.admission, memory: s.memory, recorder: s.accounts.NewRecorder(), wakeFD: wakeFD,
 	}
 }

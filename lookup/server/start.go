@@ -48,7 +48,7 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	engine, err := gnet.NewClient(&eventHandler{server: s},
+	engine, err := gnet.NewClient(s.events,
 		gnet.WithNumEventLoop(s.cfg.Loops),
 		gnet.WithReadBufferCap(readBuffer),
 		gnet.WithTCPNoDelay(gnet.TCPDelay), // gnet need not set it: package net has set TCP_NODELAY
@@ -63,7 +63,7 @@ func (s *Server) serve(ctx context.Context) error {
 		return fmt.Errorf("cannot start event loops: %w", err)
 	}
 	s.engine = engine
-	if err := s.openWakeSockets(); err != nil { // Start stops the loops
+	if err := s.openWakeSockets(engine, s.cfg.Loops); err != nil { // Start stops the loops
 		closeListeners(listeners)
 		return err
 	}
@@ -183,14 +183,14 @@ func (s *Server) stop(why error) {
 		if s.acceptor != nil {
 			s.acceptor.tls.Close()
 		}
-		s.closeHalfClosed()
+		s.events.closeHalfClosed()
 		s.cancel()
 		s.workers.stop() // after the loops, which submit to them
 		if s.renewer != nil {
 			s.renewer.Stop() // after the loops, too
 		}
 		s.accounts.stop()
-		s.closeWakeSockets() // after the workers, which write to them
+		s.loops.closeWakeSockets() // after the workers, which write to them
 		s.err = why
 		close(s.done)
 	})

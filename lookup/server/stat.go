@@ -1,6 +1,7 @@
 package server
 
 import (
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -27,15 +28,14 @@ func (s *Server) PoolStats() map[string]api.Stat {
 
 // statFor returns what the peer is told, about its pool, which may be nil. A tenant is told of no other pool, and nothing that
 // other peers change. Who asks is told to those whom the server knows.
-func (ses *session) statFor(c *access.Credential, p *pool) api.Stat {
-	s := ses.shared
+func (s *shared) statFor(peer net.Addr, c *access.Credential, p *pool) api.Stat {
 	st := s.poolStat(p)
 	if !c.IsTenant() {
 		st = s.statOf(p)
 	}
 	if t := st.PoolTokens; t != nil {
 		t.LostMost = nil
-		if !ses.isKnown(c) {
+		if !isKnown(peer, c) {
 			t.Askers, t.OtherAskers = nil, nil
 		}
 	}
@@ -97,18 +97,18 @@ func addCounts(counts map[string]int64, counters []atomic.Int64, nameOf func(i i
 }
 
 // LookupDurations returns a histogram of the durations in seconds of the answered lookups:
-// from the read in which the first byte arrived until the reply was written.
-// The caller owns it.
+// from the read in which the first byte arrived until the replies of its turn were written, or until a worker's answer
+// had come. The caller owns it.
 func (s *Server) LookupDurations() api.Histogram {
 	durations := func(m *loopMetrics) *histogram.Counts { return &m.durations }
-	return histogram.Merge(durationBounds[:], float64(time.Second), s.histograms(durations)...)
+	return histogram.Merge(durationBounds[:], float64(time.Second), s.loops.histograms(durations)...)
 }
 
 // LookupHashes returns a histogram of the number of hashes of those lookups. The caller owns
 // it.
 func (s *Server) LookupHashes() api.Histogram {
 	hashes := func(m *loopMetrics) *histogram.Counts { return &m.hashes }
-	return histogram.Merge(hashBounds[:], 1, s.histograms(hashes)...)
+	return histogram.Merge(hashBounds[:], 1, s.loops.histograms(hashes)...)
 }
 
 // BackendCalls returns histograms of the durations in seconds of the calls of the backend: see
@@ -121,9 +121,9 @@ func (s *Server) BackendCalls() map[string]api.Histogram {
 }
 
 // histograms returns one histogram of each loop: the one that of selects.
-func (s *Server) histograms(of func(m *loopMetrics) *histogram.Counts) []*histogram.Counts {
+func (ls *eventLoops) histograms(of func(m *loopMetrics) *histogram.Counts) []*histogram.Counts {
 	var all []*histogram.Counts
-	for _, m := range s.loops.metrics() {
+	for _, m := range ls.metrics() {
 		all = append(all, of(m))
 	}
 	return all

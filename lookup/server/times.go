@@ -20,11 +20,11 @@ type times struct {
 	expires        atomic.Int64 // when its authorization does, in Unix microseconds, as nanoseconds end in 2262; 0: never
 }
 
-// update sets the times at the end of a turn. began is when the message did that is being received.
-func (t *times) update(reader *netproto.Reader, began int64) {
+// update sets the times at the end of a turn. receivedFrom is of the message that is being received.
+func (t *times) update(reader *netproto.Reader, receivedFrom int64) {
 	since, handshake := int64(0), int64(0)
 	if reader.InMessage() {
-		since = began
+		since = receivedFrom
 	}
 	if reader.InHandshake() {
 		handshake = cmp.Or(t.handshakeSince.Load(), t.lastActive.Load())

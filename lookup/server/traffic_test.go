@@ -258,6 +258,29 @@ func TestIdleBeginsBehindWhatWasKept(t *testing.T) {
 	})
 }
 
+// TestMessageTimeoutBehindWhatWasKept has a change take long, behind which a request has begun: its time begins when it is
+// read.
+func TestMessageTimeoutBehindWhatWasKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const held, limit = lookuptest.Patience / 2, lookuptest.Patience * 3 / 4
+		store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+		store.Holding(gate, "reset", "")
+		service, err := lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
+		require.NoError(t, err)
+		server, err := New(service, Config{Limits: Limits{MessageTimeout: limit}})
+		require.NoError(t, err)
+		d := drive(t, server)
+		require.NoError(t, serveTurn(d.session, append(plainOf("", netproto.TagReset), plainOf("", netproto.TagPing)[:3]...)))
+		time.Sleep(held)
+		close(gate.Open)
+		d.finish(t)
+		time.Sleep(limit)
+		require.Equal(t, closedByPeer, d.conn.overdue(monotime.Now()))
+		time.Sleep(time.Millisecond)
+		require.Equal(t, closedMessageTimeout, d.conn.overdue(monotime.Now()))
+	})
+}
+
 // TestLargeLookupIsAJob has a lookup whose answer takes long: a worker makes it, and what follows waits.
 func TestLargeLookupIsAJob(t *testing.T) {
 	server := serverOf(t, hybridPool)

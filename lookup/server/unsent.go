@@ -3,10 +3,21 @@ package server
 import (
 	"sync/atomic"
 
+	"github.com/panjf2000/gnet/v2"
+
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/lookup/server/internal/sockets"
 	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 )
+
+// peerConn is the part of gnet.Conn that the server uses of an open connection.
+type peerConn interface {
+	Write(b []byte) (int, error)
+	OutboundBuffered() int // bytes written that the kernel has not accepted yet
+	Fd() int
+	Wake(callback gnet.AsyncCallback) error
+	Close() error
+}
 
 // unsent are the replies that a connection has written and its peer has not read. It belongs to the event loop; other
 // goroutines read the atomic fields.
