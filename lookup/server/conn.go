@@ -134,7 +134,7 @@ func (c *conn) serve(g gnet.Conn) (err error) {
 	var p []byte
 	if g != nil {
 		if p, err = g.Peek(-1); err != nil {
-			return nil //nolint:nilerr // the connection is closing
+			return nil // the connection is closing
 		}
 	}
 	c.beginTurn()
