@@ -3,10 +3,11 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -16,6 +17,7 @@ import (
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/server/internal/listen"
+	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 )
 
 // acceptor hands the connections of all listeners to the event loops.
@@ -29,7 +31,7 @@ type acceptor struct {
 	listeners []*listener
 	closed    chan struct{} // closed when nothing is accepted any more and no connection is being enrolled
 	enrolling chan struct{} // a place for each connection being handed to a loop
-	tls       *tlsConns
+	tls       *tlspair.Conns
 	stopOnce  sync.Once
 	errorLog  loglimit.Limit
 }
@@ -44,32 +46,23 @@ const (
 	enrollWait = time.Millisecond
 )
 
-// pendingConn is a connection being handed to a loop, and its gnet context until OnOpen.
-type pendingConn struct {
-	peer         net.Addr
-	listener     *listener
-	settings     *Settings           // of the listener, when the connection was accepted
-	certificates access.Certificates // verified by these settings
-	tls          *tlsConn            // nil for a connection without TLS
-	opened       atomic.Bool         // OnOpen was called, so OnClose will be
-}
-
 // startAcceptor begins to accept connections.
 func startAcceptor(s *Server, engine *gnet.Client, listeners []*listener) *acceptor {
 	a := &acceptor{
 		server: s, engine: engine, listeners: listeners,
-		closed: make(chan struct{}), enrolling: make(chan struct{}, maxEnrolling), tls: newTLSConns(cmp.Or(s.cfg.CPU, cpushare.Half())),
+		closed: make(chan struct{}), enrolling: make(chan struct{}, maxEnrolling),
 	}
 	sockets := make([]*listen.Socket, len(listeners))
 	for i, l := range listeners {
 		sockets[i] = l.Socket
 	}
 	a.Acceptor = listen.New(sockets, a)
+	a.tls = tlspair.New(cmp.Or(s.cfg.CPU, cpushare.Half()), a.Acceptor)
 	a.Start()
 	go func() {
 		defer close(a.closed)
 		a.Wait()
-		a.tls.handshakes.Wait()
+		a.tls.WaitHandshakes()
 		for range maxEnrolling { // all places: then no connection is being enrolled
 			a.enrolling <- struct{}{}
 		}
@@ -82,7 +75,7 @@ func startAcceptor(s *Server, engine *gnet.Client, listeners []*listener) *accep
 func (a *acceptor) close(ctx context.Context) {
 	a.stopOnce.Do(func() {
 		a.Stop()
-		a.tls.drain()
+		a.tls.Drain()
 	})
 	select {
 	case <-a.closed:
@@ -104,7 +97,6 @@ func (a *acceptor) Accept(socket int, conn net.Conn) { a.admit(a.listeners[socke
 
 func (a *acceptor) admit(ln *listener, conn net.Conn) {
 	if !a.server.reserveConn() {
-		a.server.closed[closedMaxConnections].Add(1)
 		a.server.peers.connectionClosed(closedMaxConnections, conn.RemoteAddr(), nil)
 		_ = conn.Close()
 		return
@@ -125,7 +117,12 @@ func (a *acceptor) cannotServe(ln *listener, err error) {
 // connection is closed.
 func (a *acceptor) admitCounted(ln *listener, conn net.Conn) error {
 	if ln.isTLS() {
-		return a.admitTLS(ln, conn.(*net.TCPConn))
+		err := a.tls.Serve(conn.(*net.TCPConn), ln.Address, &tlsOwner{acceptor: a, pending: pendingConn{peer: conn.RemoteAddr(), listener: ln}})
+		if errors.Is(err, tlspair.ErrDraining) {
+			a.dropDraining(conn)
+			return nil
+		}
+		return err
 	}
 	pending := &pendingConn{peer: conn.RemoteAddr(), listener: ln, settings: ln.settings.Load()}
 	// enroll takes a second descriptor: without one gnet would close this connection and all later ones.
@@ -151,7 +148,7 @@ func (a *acceptor) admitCounted(ln *listener, conn net.Conn) error {
 // dropDraining closes a connection that is counted, because the server drains.
 func (a *acceptor) dropDraining(conn net.Conn) {
 	a.server.connections.Add(-1)
-	a.server.closed[closedDraining].Add(1)
+	a.server.peers.connectionClosed(closedDraining, conn.RemoteAddr(), nil)
 	_ = conn.Close()
 }
 
@@ -172,7 +169,7 @@ func (a *acceptor) acquireEnrolling() bool {
 }
 
 // reserveConn counts a connection, or returns false if there are MaxConnections.
-func (s *Server) reserveConn() bool {
+func (s *shared) reserveConn() bool {
 	for {
 		n := s.connections.Load()
 		if n >= int64(s.limits.Load().MaxConnections) {
@@ -191,7 +188,7 @@ func (a *acceptor) enroll(conn net.Conn, p *pendingConn) error {
 	if _, err := a.engine.EnrollContext(conn, p); err != nil {
 		return err
 	}
-	if !p.opened.Load() { // gnet returns no error then
+	if p.conn.Load() == nil { // gnet returns no error then
 		return fmt.Errorf("%s was not taken by an event loop", p.peer)
 	}
 	return nil
@@ -206,3 +203,49 @@ func clearZones(conn net.Conn) {
 		}
 	}
 }
+
+// tlsOwner is what a TLS connection is for: it has a conn when its handshake has ended. It implements tlspair.Owner.
+type tlsOwner struct {
+	acceptor *acceptor
+	pending  pendingConn
+}
+
+// Config implements tlspair.Owner. The connection has the settings of the time of its handshake.
+func (o *tlsOwner) Config() *tls.Config {
+	o.pending.settings = o.pending.listener.settings.Load()
+	return o.pending.settings.TLS
+}
+
+// Timeouts implements tlspair.Owner.
+func (o *tlsOwner) Timeouts() (handshake, write time.Duration) {
+	limits := o.acceptor.server.limits.Load()
+	return limits.HandshakeTimeout, limits.WriteTimeout
+}
+
+// Serve implements tlspair.Owner: it hands the end of the pair to a loop.
+func (o *tlsOwner) Serve(c *tlspair.Conn, pair *net.UnixConn, state *tls.ConnectionState) error {
+	if !o.acceptor.acquireEnrolling() {
+		_ = pair.Close()
+		return tlspair.ErrDraining
+	}
+	defer func() { <-o.acceptor.enrolling }()
+	p := &o.pending
+	p.tls, p.certificates = c, access.CertificatesOf(state, p.settings.TLS.ClientCAs)
+	return o.acceptor.enroll(pair, p)
+}
+
+// Failed implements tlspair.Owner. A peer that reads nothing ends its conn.
+func (o *tlsOwner) Failed(err error) {
+	server, reason := o.acceptor.server, reasonOf(err)
+	switch c := o.pending.conn.Load(); {
+	case reason == closedWriteTimeout && c != nil:
+		c.end(reason)
+	case reason == closedByPeer && !errors.Is(err, tlspair.ErrSilent):
+		o.acceptor.Fail("cannot serve a connection", o.pending.listener.Address, err)
+	default:
+		server.peers.connectionClosed(reason, o.pending.peer, err)
+	}
+}
+
+// Ended implements tlspair.Owner.
+func (o *tlsOwner) Ended() { o.acceptor.server.connections.Add(-1) }

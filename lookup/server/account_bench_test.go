@@ -40,7 +40,7 @@ func BenchmarkAccount(b *testing.B) {
 								blob[at], blob[at+1], blob[at+2] = byte(i), byte(i>>8), byte(i>>16)
 							}
 						}
-						if err := turn(ses, message); err != nil {
+						if err := serveTurn(ses, message); err != nil {
 							b.Fatal(err)
 						}
 					}

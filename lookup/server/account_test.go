@@ -228,8 +228,8 @@ func TestAccountOfStrangers(t *testing.T) {
 		{&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, map[string]int64{"missing": 128}},
 	} {
 		d := drive(t, server)
-		d.session.peer = of.peer
-		require.NoError(t, turn(d.session, bytes.Join([][]byte{rawLookup(keys, 32), plainOf("", netproto.TagReset), rawExplain(keys, 32)}, nil)))
+		d.session.conn.peer = of.peer
+		require.NoError(t, serveTurn(d.session, bytes.Join([][]byte{rawLookup(keys, 32), plainOf("", netproto.TagReset), rawExplain(keys, 32)}, nil)))
 		for d.got.count(t) < 3 {
 			d.next(t)
 		}

@@ -12,7 +12,7 @@ import (
 // A job that needs more bytes of hashes than it will ever be given is refused, and told how many it may need. Small ones may be
 // served later.
 func TestCheckNeeded(t *testing.T) {
-	s := &Server{admission: admission.New(admissionBounds(lookup.NewMemoryAccount(1<<20), nil, 1))}
+	s := &shared{admission: admission.New(admissionBounds(lookup.NewMemoryAccount(1<<20), nil, 1))}
 	require.NoError(t, s.checkNeeded(9<<14))
 	var limit *limitError
 	require.ErrorAs(t, s.checkNeeded(9<<14+1), &limit)

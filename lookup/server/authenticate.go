@@ -9,9 +9,6 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// errNotAuthenticated refuses an auth request. Peers get its text, and one of those below.
-var errNotAuthenticated = errors.New("not authenticated")
-
 var (
 	errNoTokens     = errors.New("this listener has no tokens")
 	errToken        = errors.New("no such token")
@@ -23,7 +20,7 @@ var (
 // session is to be closed. The event loop calls it.
 func (s *session) authenticate(username string, token []byte) (*access.Credential, error) {
 	if !s.stillAuthorized() {
-		return nil, s.sendErr
+		return nil, s.conn.failure()
 	}
 	rules := s.settings.Rules
 	c := rules.FindToken(token)
@@ -46,8 +43,7 @@ func (s *session) authenticate(username string, token []byte) (*access.Credentia
 // name of a credential: that of an expired token, else the one that the session had.
 func (s *session) failAuth(credential string, why error) error {
 	err := fmt.Errorf("%w: %w", errNotAuthenticated, why)
-	s.server.authFailures.Add(1)
-	s.server.peers.notAuthenticated(s.peer, credential, s.listener.Address, err)
+	s.shared.peers.notAuthenticated(s.conn.peer, credential, s.listener.Address, err)
 	before := s.credential
 	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.Names()))
 	if s.credential == before {
@@ -77,4 +73,20 @@ func accessOf(c *access.Credential) api.Access {
 		a.Expires = c.Expires.UTC().Format(time.RFC3339)
 	}
 	return a
+}
+
+// servePlain makes the reader serve the PLAIN mechanism of ZMTP if the listener has tokens: its handshake gives the
+// connection a credential. It is called before the first byte: the greeting of a connection that has begun cannot change.
+func (s *session) servePlain() {
+	if !s.settings.Rules.HasTokens() {
+		return
+	}
+	s.conn.reader.SetPlain(func(username, password []byte) bool {
+		if len(password) == 0 {
+			_ = s.failAuth(nameOf(s.credential), errToken)
+			return false
+		}
+		_, err := s.authenticate(string(username), password)
+		return err == nil
+	})
 }

@@ -2,72 +2,46 @@ package server
 
 import (
 	"crypto/x509"
-	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 	"github.com/hitline/hitline/netproto"
 )
 
-// authorization is what the peer of a connection may do, and why. It belongs to the connection's
-// event loop; closeOverdue reads expires.
-type authorization struct {
-	listener     *listener
-	settings     *Settings // of the listener, those that the other fields follow from
-	certificates access.Certificates
-	credential   *access.Credential // nil for an anonymous peer
-	permissions  access.Permissions
-	// expires is when the credential or the certificate does, in Unix microseconds, as nanoseconds end
-	// in 2262; 0: never.
-	expires atomic.Int64
-}
-
-// Why connections are closed.
-var (
-	errRevoked = errors.New("its credential is gone")
-	errExpired = errors.New("its credential has expired")
-)
-
-// authorize gives an accepted connection the authorization that follows from its listener and its
-// certificates.
-func (s *session) authorize(p *pendingConn) {
-	s.listener, s.settings, s.certificates = p.listener, p.settings, p.certificates
-	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.Names()))
-	s.beginWithFirstPool()
-}
-
-// setCredential gives the session the permissions of a credential, or with nil those of an
+// setCredential gives the connection the permissions of a credential, or with nil those of an
 // anonymous peer.
-func (s *session) setCredential(c *access.Credential) {
-	s.credential, s.permissions = c, s.settings.Rules.Anonymous
+func (a *authorization) setCredential(c *access.Credential) {
+	a.credential, a.permissions = c, a.settings.Rules.Anonymous
 	var expires time.Time
 	if c != nil {
-		s.permissions, expires = c.Permissions, c.Expires
+		a.permissions, expires = c.Permissions, c.Expires
 	}
-	if end := s.certificates.End(); !end.IsZero() && (expires.IsZero() || end.Before(expires)) {
+	if end := a.certificates.End(); !end.IsZero() && (expires.IsZero() || end.Before(expires)) {
 		expires = end
 	}
-	s.expires.Store(0)
+	a.times.expires.Store(0)
 	if !expires.IsZero() {
-		s.expires.Store(max(expires.UnixMicro(), 1))
+		a.times.expires.Store(max(expires.UnixMicro(), 1))
 	}
 }
 
 // beginWithFirstPool gives the connection of a tenant the first of its pools.
 func (s *session) beginWithFirstPool() {
 	if s.credential.IsTenant() {
-		s.setPool(s.server.pools.moveToFirst(s.credential, s.pool), nil)
+		s.setPool(s.shared.pools.moveToFirst(s.credential, s.pool), nil)
 	}
 }
 
 // allow reports whether a request may be served now. If it may not, denied says why, or the connection
-// is to be closed and sendErr says why. It is called before each step of a request,
+// ends. It is called before each step of a request,
 // so that no step is served by an authorization that is gone.
 func (s *session) allow(q *netproto.Request) bool {
-	if s.settings != s.listener.settings.Load() || s.expiredAt(s.turnStart) {
-		if !s.reauthorize(s.turnStart) {
+	if s.settings != s.listener.settings.Load() || s.times.expiredAt(s.turn.start) {
+		if !s.reauthorize(s.turn.start) {
 			return false
 		}
 	}
@@ -83,83 +57,60 @@ func (s *session) allow(q *netproto.Request) bool {
 // stillAuthorized reports whether the connection still has an authorization, outside of a turn. If it
 // has none, it is to be closed.
 func (s *session) stillAuthorized() bool {
-	if s.settings == s.listener.settings.Load() && s.expires.Load() == 0 {
+	if s.settings == s.listener.settings.Load() && s.times.expires.Load() == 0 {
 		return true
 	}
 	return s.reauthorize(time.Now())
 }
 
-// expiredAt reports whether the authorization has expired at a time.
-func (s *session) expiredAt(now time.Time) bool {
-	expires := s.expires.Load()
-	return expires != 0 && now.UnixMicro() >= expires
-}
-
 // reauthorize sets the authorization that follows from the settings that are in effect now. If there is
 // none, it returns false: replies are written, and the connection is to be closed.
 func (s *session) reauthorize(now time.Time) bool {
-	err := s.followSettings(now)
-	if err == nil && s.expiredAt(now) {
+	err := s.followSettings(now, s.pool)
+	if err == nil && s.times.expiredAt(now) {
 		err = errExpired
 	}
 	if err == nil {
 		return true
 	}
 	s.permissions = 0
-	s.flush(0)
-	if s.sendErr == nil {
-		s.sendErr = err
-	}
+	s.conn.flush(0)
+	s.conn.fail(err)
 	return false
 }
 
 // followSettings sets the authorization that follows from the settings of the listener. It returns
-// errRevoked if the connection would not be accepted by them, or has another pool.
-func (s *session) followSettings(now time.Time) error {
-	before, had := s.settings, s.credential
-	s.settings = s.listener.settings.Load()
-	if s.settings == before {
+// errRevoked if the connection would not be accepted by them, or may not use its pool p.
+func (a *authorization) followSettings(now time.Time, p *pool) error {
+	before, had := a.settings, a.credential
+	a.settings = a.listener.settings.Load()
+	if a.settings == before {
 		return nil
 	}
 	var roots *x509.CertPool
-	if s.settings.TLS != nil {
-		roots = s.settings.TLS.ClientCAs
+	if a.settings.TLS != nil {
+		roots = a.settings.TLS.ClientCAs
 	}
-	if err := s.certificates.Verify(roots, now); err != nil {
+	if err := a.certificates.Verify(roots, now); err != nil {
 		return fmt.Errorf("%w: %w", errRevoked, err)
 	}
-	c := s.settings.Rules.FindCertificate(s.certificates.Names())
+	c := a.settings.Rules.FindCertificate(a.certificates.Names())
 	if had != nil && had.Certificate == "" {
-		c = s.settings.Rules.Renew(had)
+		c = a.settings.Rules.Renew(had)
 	}
 	switch {
 	case c == nil && had != nil:
 		return fmt.Errorf("%w: %s", errRevoked, had.Name)
-	case s.pool != nil && !c.MayUse(s.pool.name):
+	case p != nil && !c.MayUse(p.name):
 		return fmt.Errorf("%w: %s may not use the pool of the connection any more", errRevoked, c.Name)
 	}
-	s.setCredential(c)
+	a.setCredential(c)
 	return nil
 }
 
-// notAllowedError refuses a request without permission.
-type notAllowedError struct {
-	tag     netproto.Tag
-	allowed access.Permissions
-	name    string // of the credential, empty for an anonymous peer
-}
-
-// notAllowed returns the error of a request that the session may not make.
-func (s *session) notAllowed(tag netproto.Tag) error {
-	return &notAllowedError{tag: tag, allowed: s.permissions, name: nameOf(s.credential)}
-}
-
-// nameOf returns the name of a credential, empty for an anonymous peer.
-func nameOf(c *access.Credential) string {
-	if c == nil {
-		return ""
-	}
-	return c.Name
+// notAllowed returns the error of a request that the peer may not make.
+func (a *authorization) notAllowed(tag netproto.Tag) error {
+	return &notAllowedError{tag: tag, allowed: a.permissions, name: nameOf(a.credential)}
 }
 
 // checkAuthorized returns a notAllowedError if a job that has waited may not be served any more. It is
@@ -176,18 +127,19 @@ func (j *job) checkAuthorized() error {
 			permissions = c.Permissions
 		}
 	}
-	if !permissions.Allows(j.tag) || j.pool != nil && !c.MayUse(j.pool.name) {
-		return &notAllowedError{tag: j.tag, allowed: permissions, name: nameOf(j.credential)}
+	if !permissions.Allows(j.q.Tag) || j.pool != nil && !c.MayUse(j.pool.name) {
+		return &notAllowedError{tag: j.q.Tag, allowed: permissions, name: nameOf(j.credential)}
 	}
 	j.settings, j.credential = now, c
 	return nil
 }
 
-// Error names what the peer may do.
-func (e *notAllowedError) Error() string {
-	may := "nothing"
-	if e.allowed != 0 {
-		may = e.allowed.String()
-	}
-	return fmt.Sprintf("not allowed: %v; this connection may: %s", e.tag, may)
+// pendingConn is a connection being handed to a loop, and its gnet context until OnOpen.
+type pendingConn struct {
+	peer         net.Addr
+	listener     *listener
+	settings     *Settings            // of the listener, when the connection was accepted
+	certificates access.Certificates  // verified by these settings
+	tls          *tlspair.Conn        // nil for a connection without TLS
+	conn         atomic.Pointer[conn] // set by OnOpen, so OnClose will be called
 }

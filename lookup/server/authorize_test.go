@@ -112,10 +112,10 @@ func TestRefusedDoesNotBegin(t *testing.T) {
 			}
 			for _, allowed := range []access.Permissions{access.Ping, access.All} {
 				ses, _ := fedSession(t, server, settingsOf(t, allowed), new(allReplies))
-				require.NoError(t, turn(ses, message[:len(message)-1]))
+				require.NoError(t, serveTurn(ses, message[:len(message)-1]))
 				begun := ses.inline.active || ses.jobs.current != nil
 				require.Equal(t, allowed == access.All, begun, "%s", frames[0])
-				ses.close()
+				ses.conn.close()
 			}
 		}
 	})
@@ -270,7 +270,8 @@ func fedSession(t *testing.T, server *Server, settings Settings, got replyWriter
 	l := &listener{Socket: &listen.Socket{Address: "tcp://test"}}
 	l.setSettings(settings)
 	ses := openSession(server, got)
-	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load()})
+	ses.listener, ses.settings = l, l.settings.Load()
+	ses.begin()
 	return ses, l
 }
 
@@ -288,15 +289,15 @@ func TestAuthorizationGoneInARequest(t *testing.T) {
 			server := unstarted(t)
 			var got allReplies
 			ses, l := fedSession(t, server, settingsOf(t, access.Ping, tokenOf("a", access.All)), &got)
-			require.NoError(t, turn(ses, lookuptest.Encode(authFrames("a")...)))
-			require.NoError(t, turn(ses, store[:half]))
+			require.NoError(t, serveTurn(ses, lookuptest.Encode(authFrames("a")...)))
+			require.NoError(t, serveTurn(ses, store[:half]))
 			if c.then == 0 {
 				l.setSettings(settingsOf(t, access.All))
 			} else {
 				l.setSettings(settingsOf(t, 0, tokenOf("a", c.then)))
 			}
 			got.Reset()
-			err := turn(ses, append(store[half:len(store):len(store)], lookuptest.Encode([]byte("reset"))...))
+			err := serveTurn(ses, append(store[half:len(store):len(store)], lookuptest.Encode([]byte("reset"))...))
 			require.ErrorIs(t, err, c.want)
 			require.EqualValues(t, 200, server.Stat().Stored, "what has arrived before")
 			if c.then != 0 {
@@ -337,15 +338,15 @@ func TestExpiry(t *testing.T) {
 		timed.Expires = time.Now().Add(time.Minute)
 		var got allReplies
 		ses, _ := fedSession(t, server, settingsOf(t, access.Ping, timed), &got)
-		require.NoError(t, turn(ses, lookuptest.Encode(authFrames("timed")...)))
+		require.NoError(t, serveTurn(ses, lookuptest.Encode(authFrames("timed")...)))
 		time.Sleep(time.Minute - time.Nanosecond)
-		require.Equal(t, closedByPeer, server.overdue(ses, 0))
-		require.NoError(t, turn(ses, lookuptest.Encode(requestsOf(blocks16.Pool)[8]...)))
+		require.Equal(t, closedByPeer, ses.conn.overdue(0))
+		require.NoError(t, serveTurn(ses, lookuptest.Encode(requestsOf(blocks16.Pool)[8]...)))
 		require.Equal(t, 2, got.count(t))
 
 		time.Sleep(time.Nanosecond)
-		require.Equal(t, closedExpired, server.overdue(ses, 0))
-		require.ErrorIs(t, turn(ses, lookuptest.Encode([]byte("ping"))), errExpired)
+		require.Equal(t, closedExpired, ses.conn.overdue(0))
+		require.ErrorIs(t, serveTurn(ses, lookuptest.Encode([]byte("ping"))), errExpired)
 		require.Equal(t, 2, got.count(t))
 		require.Equal(t, closedExpired, reasonOf(errExpired))
 
@@ -372,13 +373,14 @@ func TestCertificates(t *testing.T) {
 		l := &listener{Socket: &listen.Socket{}}
 		l.setSettings(settings)
 		ses := openSession(server, new(allReplies))
-		ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf, settings.TLS.ClientCAs)})
+		ses.listener, ses.settings, ses.certificates = l, l.settings.Load(), shown(certificate.Leaf, settings.TLS.ClientCAs)
+		ses.begin()
 		return ses, l
 	}
 	for _, name := range []string{"engine.example.com", "spiffe://example.com/engine", "engine"} {
 		ses, _ := connect(with(ca, entry(name, access.All)))
 		require.Equal(t, access.All, ses.permissions, name)
-		require.Equal(t, certificate.Leaf.NotAfter.UnixMicro(), ses.expires.Load())
+		require.Equal(t, certificate.Leaf.NotAfter.UnixMicro(), ses.conn.times.expires.Load())
 	}
 	tenant := entry("engine", access.All)
 	tenant.Pools = []string{"missing"}
@@ -418,8 +420,9 @@ func TestSettingsChangeWhileAccepting(t *testing.T) {
 	old := l.settings.Load()
 	l.setSettings(settingsOf(t, access.Ping))
 	ses := openSession(server, new(allReplies))
-	ses.authorize(&pendingConn{listener: l, settings: old})
-	require.NoError(t, turn(ses, lookuptest.Encode([]byte("reset"))))
+	ses.listener, ses.settings = l, old
+	ses.begin()
+	require.NoError(t, serveTurn(ses, lookuptest.Encode([]byte("reset"))))
 	require.EqualValues(t, 1, server.Stat().NotAllowed["reset"])
 }
 
@@ -436,9 +439,9 @@ func TestRefusalsAreLogged(t *testing.T) {
 		server := unstarted(t)
 		server.peers = newPeerLog(logger)
 		ses, _ := fedSession(t, server, settingsOf(t, 0, tokenOf("a", access.Ping), late), new(allReplies))
-		ses.peer = &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 5}
+		ses.conn.peer = &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 5}
 		for _, frames := range [][][]byte{{[]byte("ping")}, authFrames("a"), {[]byte("reset")}, {[]byte("reset")}, authFrames(token), authFrames(token)} {
-			require.NoError(t, turn(ses, lookuptest.Encode(frames...)))
+			require.NoError(t, serveTurn(ses, lookuptest.Encode(frames...)))
 		}
 		require.Equal(t, []string{
 			`level=WARN msg="request not allowed" peer=10.0.0.1:5 listen=tcp://test error="not allowed: ping; this connection may: nothing"`,
@@ -452,8 +455,8 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 	timed := tokenOf("timed", access.All)
 	timed.Expires = time.Now().Add(time.Hour)
 	ses, _ := fedSession(t, unstarted(t), settingsOf(t, access.All, timed), new(allReplies))
-	require.NoError(t, turn(ses, lookuptest.Encode(authFrames("timed")...)))
-	require.NotZero(t, ses.expires.Load())
+	require.NoError(t, serveTurn(ses, lookuptest.Encode(authFrames("timed")...)))
+	require.NotZero(t, ses.conn.times.expires.Load())
 	q := &netproto.Request{Tag: netproto.TagLookup}
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		if !ses.allow(q) {

@@ -3,6 +3,8 @@ package server
 import (
 	"errors"
 
+	"github.com/hitline/hitline/internal/requesterror"
+	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -45,6 +47,16 @@ const (
 	numReasons
 )
 
+// Why connections end, besides what netproto.Reader returns.
+var (
+	errConnGone   = errors.New("the connection is gone")
+	errSlowReader = errors.New("the peer does not read its replies")
+	errMemory     = errors.New("memory is short, and more is kept for this connection than it may have in flight")
+	errInFlight   = errors.New("more is in flight than limits.max_in_flight and the limits of a message allow")
+	errRevoked    = errors.New("its credential is gone")
+	errExpired    = errors.New("its credential has expired")
+)
+
 // reasons are the names of the reasons, and the errors that close a connection for each, nil if none does.
 var reasons = [numReasons]struct {
 	name string
@@ -69,19 +81,19 @@ var reasons = [numReasons]struct {
 	closedCredentials:      {"zmtp_credentials", netproto.ErrCredentials},
 	closedSlowReader:       {"slow_reader", errSlowReader},
 	closedInFlight:         {"in_flight", errInFlight},
-	closedWriteTimeout:     {"write_timeout", nil},
+	closedWriteTimeout:     {"write_timeout", tlspair.ErrUnread},
 	closedMemory:           {"memory", errMemory},
 	closedMessageTimeout:   {"message_timeout", nil},
 	closedHandshakeTimeout: {"handshake_timeout", nil},
 	closedHeartbeatTimeout: {"heartbeat_timeout", nil},
 	closedIdleTimeout:      {"idle_timeout", nil},
-	closedTLSHandshake:     {"tls_handshake", nil},
+	closedTLSHandshake:     {"tls_handshake", tlspair.ErrHandshake},
 	closedMaxConnections:   {"max_connections", nil},
 	closedRevoked:          {"credential_revoked", errRevoked},
 	closedExpired:          {"credential_expired", errExpired},
 	closedPoolGone:         {"pool_gone", nil},
-	closedDraining:         {"draining", nil},
-	closedFault:            {"fault", errFault},
+	closedDraining:         {"draining", tlspair.ErrDraining},
+	closedFault:            {"fault", requesterror.ErrFault},
 }
 
 // String returns the name that Stat and the metrics use.

@@ -165,7 +165,7 @@ func TestConnectionStorm(t *testing.T) {
 	during := answers.Load()
 	stop()
 	require.Positive(t, during, "lookups were answered meanwhile")
-	lookuptest.Eventually(t, "all gone", func() bool { return server.numSessions() == 0 && server.connections.Load() == 0 })
+	lookuptest.Eventually(t, "all gone", func() bool { return server.conns.number() == 0 && server.connections.Load() == 0 })
 	pings(t, server.Addrs()[0])
 	pings(t, ipc)
 	require.Zero(t, server.Stat().AcceptErrors)

@@ -4,7 +4,7 @@
 //
 // # What happens to a request
 //
-// An event loop reads the bytes of a connection and feeds them to its netproto.Reader. The reader calls
+// An event loop reads the bytes of a connection, a conn, and feeds them to its netproto.Reader. The reader calls
 // session.Begin when a request's hashes begin, Hashes for each piece of them, and End at the end of the
 // request. Over the memory index a lookup, a store, an evict or a ping is answered inline: its hashes are
 // looked up as they arrive. Replies are written at the end of the turn. Everything else is a job: its
@@ -14,22 +14,22 @@
 //
 // A memory lookup, from socket to reply:
 //
-//  1. eventHandler.OnTraffic, Server.serveTraffic: bytes have arrived, a turn begins
-//  2. session.receive, feed: they are fed to the reader
+//  1. eventHandler.OnTraffic, conn.serve: bytes have arrived, a turn begins
+//  2. conn.receive, feed: they are fed to the reader
 //  3. netproto.Reader.Feed: frames are parsed
 //  4. session.Begin, Hashes, End: may the peer do that?
 //  5. inlineRequest: lookup.Query.Begin, Add, Finish
 //  6. index.Index.Probe finds the keys, coordinator.Coordinator.Answer applies the rules
-//  7. session.endInline: the reply is appended
-//  8. session.endTurn, flush: all replies of the turn are written
+//  7. session.endInline: the reply is appended to the turn
+//  8. conn.endTurn, flush: all replies of the turn are written
 //
 // A lookup over a store, or any other job, from step 4 on:
 //
 //  4. session.Begin, Hashes, End: job.addHashes copies the hashes that can change the answer
-//  5. session.startJob, submit: the job is queued for the workers, its reply after earlier ones
+//  5. jobs.start, submit: the job is queued for the workers, its reply after earlier ones
 //  6. workerPool.runJobs, job.run: a worker calls the function of the table, operations[tag].run
-//  7. lookup.Service.Lookup asks the store; session.complete wakes the event loop (eventLoop.push)
-//  8. eventLoop.serve, session.wake, finishJobs, writeReply, endTurn: the reply is written
+//  7. lookup.Service.Lookup asks the store; jobs.complete wakes the event loop (eventLoop.push)
+//  8. eventHandler.serveWaiting, conn.wake, jobs.applyCompleted, writeReply, conn.endTurn: the reply is written
 //
 // # Order
 //
@@ -41,7 +41,9 @@
 //
 // # Glossary
 //
-//   - session: one connection.
+//   - conn: one connection. life.go has its states.
+//   - session: what the requests of a connection mean. Its conn knows it as a protocol.
+//   - shared: what all sessions use.
 //   - turn: what an event loop does for one connection before it serves the next.
 //   - kept: bytes that have arrived and are read later: after a barrier, or because the turn was over.
 //   - job: a request that a worker answers.
@@ -54,7 +56,7 @@
 //   - authorization: the credential of a session and what it permits, as of some settings of its
 //     listener.
 //   - tenant: a peer whose credential is bound to pools (package access).
-//   - pair: two connected unix sockets. An event loop serves one end, goroutines copy between the
+//   - pair: two connected unix sockets. An event loop serves one end, package tlspair copies between the
 //     other and a TLS connection.
 //
 // # Invariants
@@ -73,9 +75,9 @@
 //
 // # Ownership and concurrency
 //
-// A session belongs to its event loop. The fields that closeOverdue, closeLate, drain and Connections use are
-// atomic. Bytes that gnet passes to OnTraffic are borrowed until serveTraffic returns, and so are the hashes of
-// session.Hashes. A job belongs to its event loop, but to a worker from workerPool.submit to session.complete; its
+// A conn and its session belong to their event loop. The fields of conn that closeOverdue, evictLate and drain use are
+// atomic. Bytes that gnet passes to OnTraffic are borrowed until conn.serve returns, and so are the hashes of
+// session.Hashes. A job belongs to its event loop, but to a worker from workerPool.submit to jobs.complete; its
 // hashes are a pooled copy, released when it has run. Settings of listeners and limits are replaced as a whole, by
 // atomic pointers. Shutdown waits for all goroutines of the server.
 package server

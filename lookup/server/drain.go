@@ -4,19 +4,10 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/hitline/hitline/lookup/internal/monotime"
 )
 
-const (
-	// drainPoll is the interval at which connections are looked at while they are being closed.
-	drainPoll = 5 * time.Millisecond
-	// zmtpPause is how long nothing must have happened on a ZMTP connection before Drain closes it. ZeroMQ does not send a
-	// request again that meets the close.
-	zmtpPause = 50 * time.Millisecond
-)
+// drainPoll is the interval at which connections are looked at while they are being closed.
+const drainPoll = 5 * time.Millisecond
 
 // Values of lifecycle.closing.
 const (
@@ -44,7 +35,7 @@ func (s *Server) Drain(ctx context.Context, delay time.Duration) {
 	s.closing.CompareAndSwap(closingNone, closingZMTP)
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
-	for before := s.zmtpSessions(nil); len(before) > 0; before = s.zmtpSessions(before) {
+	for before := s.conns.zmtpConns(nil); len(before) > 0; before = s.conns.zmtpConns(before) {
 		select {
 		case <-ctx.Done():
 			return
@@ -55,37 +46,30 @@ func (s *Server) Drain(ctx context.Context, delay time.Duration) {
 	}
 }
 
-// zmtpSessions returns the open ZMTP connections, and wakes those that have paused: their event loops close them. Unless it
+// zmtpConns returns the open ZMTP connections, and wakes those that have paused: their event loops close them. Unless it
 // is nil, before are those of the last call: others have come since, and are not waited for, as they may come again and
 // again.
-func (s *Server) zmtpSessions(before map[*session]bool) map[*session]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	open := map[*session]bool{}
-	for ses, c := range s.sessions {
-		if !ses.zmtp.Load() {
-			continue
+func (o *openConns) zmtpConns(before map[*conn]bool) map[*conn]bool {
+	open := map[*conn]bool{}
+	o.wake(func(c *conn) bool {
+		if !c.times.zmtp.Load() {
+			return false
 		}
-		if ses.hasPaused() {
-			_ = c.Wake(nil) // it is being closed already
+		if before == nil || before[c] {
+			open[c] = true
 		}
-		if before == nil || before[ses] {
-			open[ses] = true
-		}
-	}
+		return c.times.hasPaused()
+	})
 	return open
 }
 
-// hasPaused reports whether nothing has happened for zmtpPause. Any goroutine may call it.
-func (s *session) hasPaused() bool { return monotime.Now()-s.lastActive.Load() >= int64(zmtpPause) }
-
-// isClosing reports whether a session is to be closed as soon as that loses nothing. Its event loop calls it.
-func (s *Server) isClosing(ses *session) bool {
+// isClosing reports whether a connection is to be closed as soon as that loses nothing. Its event loop calls it.
+func (s *Server) isClosing(c *conn) bool {
 	switch s.closing.Load() {
 	case closingNone:
 		return false
 	case closingZMTP:
-		return ses.zmtp.Load() && ses.hasPaused()
+		return c.times.zmtp.Load() && c.times.hasPaused()
 	}
 	return true
 }
@@ -95,88 +79,36 @@ func (s *Server) isClosing(ses *session) bool {
 func (s *Server) drain(ctx context.Context) error {
 	s.acceptor.close(ctx)
 	s.closing.Store(closingAll)
-	s.mu.Lock()
-	for _, c := range s.sessions {
-		_ = c.Wake(nil) // OnTraffic closes it
-	}
-	s.mu.Unlock()
+	s.conns.wake(func(*conn) bool { return true }) // OnTraffic closes it
 	tick := time.NewTicker(s.drainPoll)
 	defer tick.Stop()
 	for {
-		busy := s.countBusy()
-		if s.numSessions() == 0 && s.acceptor.tls.numUnflushed() == 0 || !s.running() {
+		busy := s.conns.countBusy()
+		if s.conns.number() == 0 && s.acceptor.tls.NumUnflushed() == 0 || !s.running() {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			if busy += s.countUnread() + s.acceptor.tls.numUnflushed(); busy == 0 {
+			if busy += s.conns.countUnread() + s.acceptor.tls.NumUnflushed(); busy == 0 {
 				return nil
 			}
 			return fmt.Errorf("%d connections cut off in the middle of a request: %w", busy, ctx.Err())
-		case <-s.emptied: // who was closed waits for the next server
+		case <-s.conns.emptied: // who was closed waits for the next server
 		case <-tick.C:
 		}
 	}
 }
 
 // countBusy counts the connections that are busy. It wakes those with unsent replies,
-// because only their event loop can update unsent, and those with TLS: what they have read of
+// because only their event loop can update them, and those with TLS: what they have read of
 // the peer may be no request.
-func (s *Server) countBusy() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := 0
-	for ses, c := range s.sessions {
-		if ses.unsent.Load() != 0 || ses.tls != nil {
-			_ = c.Wake(nil)
-		}
-		if ses.busy() {
-			n++
-		}
-	}
-	return n
+func (o *openConns) countBusy() int {
+	o.wake(func(c *conn) bool { return c.unsent.bytes.Load() != 0 || c.tls != nil })
+	return o.count((*conn).isBusy)
 }
 
 // countUnread counts the connections that are not busy but have unread bytes: their event
 // loops are late.
-func (s *Server) countUnread() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := 0
-	for ses, c := range s.sessions {
-		if !ses.busy() && ses.hasUnread(c) { // s.mu keeps the descriptor open: see OnClose
-			n++
-		}
-	}
-	return n
-}
-
-// busy reports whether a request is unfinished or a reply not sent. Any goroutine may call
-// it.
-func (s *session) busy() bool {
-	return s.keeping.Load() || s.unsent.Load() != 0 || s.messageSince.Load() != 0 || s.inFlight.Load() != 0
-}
-
-// numSessions returns the number of open connections.
-func (s *Server) numSessions() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.sessions)
-}
-
-// canClose reports whether closing the connection now loses nothing: no unfinished or
-// unread request, and no unsent reply. It is called on the connection's event loop.
-func (s *session) canClose(c peerConn) bool {
-	return !s.keeping.Load() && s.messageSince.Load() == 0 && s.inFlight.Load() == 0 && c.OutboundBuffered() == 0 && !s.hasUnread(c)
-}
-
-// hasUnread reports whether the peer has sent bytes that are not read yet. What a TLS connection
-// has goes first: it moves from there to c.
-func (s *session) hasUnread(c peerConn) bool { return s.tls.pending() || hasUnread(c.Fd()) }
-
-// hasUnread reports whether a socket has bytes to read.
-func hasUnread(fd int) bool {
-	var b [1]byte
-	n, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-	return err == nil && n > 0
+func (o *openConns) countUnread() int {
+	return o.count(func(c *conn) bool { return !c.isBusy() && c.hasUnread() })
 }

@@ -33,11 +33,11 @@ func (s *Server) on(t testing.TB, run func() error) {
 // only returns the only connection.
 func (s *Server) only(t testing.TB) (only gnet.Conn) {
 	t.Helper()
-	lookuptest.Eventually(t, "one connection", func() bool { return s.numSessions() == 1 })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.sessions {
-		only = c.(gnet.Conn)
+	lookuptest.Eventually(t, "one connection", func() bool { return s.conns.number() == 1 })
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	for c := range s.conns.all {
+		only = c.wire.(gnet.Conn)
 	}
 	return only
 }
@@ -50,13 +50,13 @@ func TestDrainGivesAddressesBack(t *testing.T) {
 	p := lookuptest.DialPeer(t, old.Addrs()[0])
 	_, err = p.Write([]byte("\x00\x04pi"))
 	require.NoError(t, err)
-	lookuptest.Eventually(t, "begun", func() bool { return old.countBusy() == 1 })
+	lookuptest.Eventually(t, "begun", func() bool { return old.conns.countBusy() == 1 })
 	idle := lookuptest.DialPeer(t, old.Addrs()[0])
 	require.Equal(t, [][]byte{{1}, {}}, idle.Ask(t, []byte("ping"), nil))
 	down := make(chan error, 1)
 	go func() { down <- old.Shutdown(context.Background()) }()
 	idle.ClosedWithin(t)
-	require.EqualValues(t, 1, old.closed[closedDraining].Load(), "idle connections go at once")
+	require.EqualValues(t, 1, old.peers.closed[closedDraining].Load(), "idle connections go at once")
 
 	server, err := serveOn(t, nil, old.Addrs()...)
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestDrainAnswersWhatHasArrived(t *testing.T) {
 	_, err = p.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF, "closed in order")
 	require.NoError(t, <-down)
-	require.EqualValues(t, 1, server.closed[closedDraining].Load())
+	require.EqualValues(t, 1, server.peers.closed[closedDraining].Load())
 }
 
 // A connection that is on its way to its loop when draining begins is served.
@@ -183,7 +183,7 @@ func TestDrainTellsOfUnread(t *testing.T) {
 	require.NoError(t, server.drain(ctx), "nothing is lost of an idle connection")
 	_, err := p.Write(lookuptest.Encode([]byte("ping"), nil))
 	require.NoError(t, err)
-	lookuptest.Eventually(t, "it has arrived", func() bool { return server.countUnread() == 1 })
+	lookuptest.Eventually(t, "it has arrived", func() bool { return server.conns.countUnread() == 1 })
 	require.ErrorContains(t, server.drain(ctx), "1 connections cut off")
 }
 
@@ -302,7 +302,7 @@ func TestConnectionNotTaken(t *testing.T) {
 	conn, err := net.Dial("tcp", server.Addrs()[0][len("tcp://"):])
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
-	lookuptest.Eventually(t, "it came and went", func() bool { return server.closed[closedByPeer].Load() == 1 })
+	lookuptest.Eventually(t, "it came and went", func() bool { return server.peers.closed[closedByPeer].Load() == 1 })
 	server.acceptor.admit(openListener(nil), conn)
 	lookuptest.Eventually(t, "counted", func() bool { return server.Stat().AcceptErrors == 1 })
 	require.Zero(t, server.connections.Load())

@@ -3,6 +3,9 @@ package server
 import (
 	"errors"
 	"fmt"
+
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/netproto"
 )
 
 // Errors of a Server's methods. Match them with errors.Is.
@@ -29,3 +32,31 @@ var (
 	// errNoMemory refuses a request because of what all connections hold.
 	errNoMemory = fmt.Errorf("%w: requests hold as much memory as limits.max_memory allows", errBusy)
 )
+
+// errNotAuthenticated refuses an auth request. Peers get its text, and one of those below.
+var errNotAuthenticated = errors.New("not authenticated")
+
+// notAllowedError refuses a request without permission.
+type notAllowedError struct {
+	tag     netproto.Tag
+	allowed access.Permissions
+	name    string // of the credential, empty for an anonymous peer
+}
+
+// Error names what the peer may do.
+func (e *notAllowedError) Error() string {
+	may := "nothing"
+	if e.allowed != 0 {
+		may = e.allowed.String()
+	}
+	return fmt.Sprintf("not allowed: %v; this connection may: %s", e.tag, may)
+}
+
+// limitError refuses a request that is too large.
+type limitError struct {
+	text  string
+	limit int64
+}
+
+// Error says what is too large.
+func (e *limitError) Error() string { return e.text }

@@ -48,10 +48,10 @@ func TestLogsEvictions(t *testing.T) {
 	store(other, "a", 100)
 	store(other, "b", 1)
 	now := time.Now()
-	server.logEvictions(now.Add(-loglimit.Interval))
+	server.events.logEvictions(now.Add(-loglimit.Interval))
 	require.Equal(t, 1, lines(), "at most one in an interval")
-	server.logEvictions(now.Add(time.Minute))
-	server.logEvictions(now.Add(time.Hour))
+	server.events.logEvictions(now.Add(time.Minute))
+	server.events.logEvictions(now.Add(time.Hour))
 	require.Equal(t, 2, lines())
 	require.Regexp(t, `pool=other unused_for=1m1s `, log.String())
 }

@@ -57,10 +57,10 @@ func startEverywhere(t testing.TB, cfg lookup.ServiceConfig) *Server {
 
 // numHalfClosed returns the number of half-closed connections.
 func (s *Server) numHalfClosed() (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.sessions {
-		if _, is := c.(*halfClosed); is {
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	for c := range s.conns.all {
+		if _, is := c.wire.(*halfClosed); is {
 			n++
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/lookuptest"
@@ -18,7 +17,6 @@ import (
 
 // stuckConn is the connection of a peer that reads only what a test says.
 type stuckConn struct {
-	gnet.Conn
 	buffered int
 	closed   bool
 }
@@ -31,7 +29,7 @@ func (c *stuckConn) Close() error                { c.closed = true; return nil }
 func addSession(server *Server) (*session, *stuckConn) {
 	c := new(stuckConn)
 	ses := openSession(server, c)
-	server.sessions[ses] = c
+	server.conns.add(ses.conn)
 	return ses, c
 }
 
@@ -54,15 +52,15 @@ func TestUnfinishedRequestsAreCharged(t *testing.T) {
 		ses := d.session
 		for rest := c.msg[:len(c.msg)-1]; len(rest) > 0; {
 			n := min(len(rest), readBuffer)
-			require.NoError(t, turn(ses, rest[:n]), name)
+			require.NoError(t, serveTurn(ses, rest[:n]), name)
 			rest = rest[n:]
 		}
-		require.GreaterOrEqual(t, ses.held.Bytes(), c.held, name)
-		require.Equal(t, ses.held.Bytes(), server.heldBytes(), name)
-		require.NoError(t, turn(ses, c.msg[len(c.msg)-1:]), name)
+		require.GreaterOrEqual(t, ses.conn.held.Bytes(), c.held, name)
+		require.Equal(t, ses.conn.held.Bytes(), server.heldBytes(), name)
+		require.NoError(t, serveTurn(ses, c.msg[len(c.msg)-1:]), name)
 		d.finish(t)
-		require.LessOrEqual(t, ses.held.Bytes(), int64(10_000), "%s: what an idle connection keeps", name)
-		ses.close()
+		require.LessOrEqual(t, ses.conn.held.Bytes(), int64(10_000), "%s: what an idle connection keeps", name)
+		ses.conn.close()
 		require.Zero(t, server.heldBytes(), name)
 	}
 	require.Zero(t, server.admission.Held())
@@ -100,23 +98,23 @@ func TestOnlyRequestHasRoom(t *testing.T) {
 // TestUnsentSince checks from when on a peer takes none of its replies.
 func TestUnsentSince(t *testing.T) {
 	ses, c := addSession(unstarted(t))
-	require.NoError(t, turn(ses, ping(10_000)))
-	since := ses.unsentSince.Load()
+	require.NoError(t, serveTurn(ses, ping(10_000)))
+	since := ses.conn.unsent.since.Load()
 	require.NotZero(t, since)
-	limit := int64(ses.server.limits.Load().WriteTimeout)
-	require.Equal(t, closedByPeer, ses.server.overdue(ses, since+limit))
-	require.Equal(t, closedWriteTimeout, ses.server.overdue(ses, since+limit+1))
+	limit := int64(ses.shared.limits.Load().WriteTimeout)
+	require.Equal(t, closedByPeer, ses.conn.overdue(since+limit))
+	require.Equal(t, closedWriteTimeout, ses.conn.overdue(since+limit+1))
 
-	require.NoError(t, turn(ses, ping(10_000)))
+	require.NoError(t, serveTurn(ses, ping(10_000)))
 	require.NoError(t, wake(ses))
-	require.Equal(t, since, ses.unsentSince.Load(), "it takes none")
+	require.Equal(t, since, ses.conn.unsent.since.Load(), "it takes none")
 	c.buffered -= 10
-	require.NoError(t, turn(ses, ping(10)))
-	require.Greater(t, ses.unsentSince.Load(), since, "it has taken some, and there are more")
+	require.NoError(t, serveTurn(ses, ping(10)))
+	require.Greater(t, ses.conn.unsent.since.Load(), since, "it has taken some, and there are more")
 	c.buffered = 0
 	require.NoError(t, wake(ses))
-	require.Zero(t, ses.unsentSince.Load())
-	require.Equal(t, closedByPeer, ses.server.overdue(ses, since+10*limit))
+	require.Zero(t, ses.conn.unsent.since.Load())
+	require.Equal(t, closedByPeer, ses.conn.overdue(since+10*limit))
 }
 
 // TestWriteTimeout has a peer over a real socket read nothing.
@@ -133,7 +131,7 @@ func TestWriteTimeout(t *testing.T) {
 	}
 	other := lookuptest.DialPeer(t, server.Addrs()[0])
 	require.Equal(t, []byte{1}, other.Ask(t, []byte("ping"))[0])
-	lookuptest.Eventually(t, "closed", func() bool { return server.closed[closedWriteTimeout].Load() == 1 })
+	lookuptest.Eventually(t, "closed", func() bool { return server.peers.closed[closedWriteTimeout].Load() == 1 })
 	lookuptest.Eventually(t, "logged", func() bool {
 		lines := log.Take()
 		return len(lines) == 1 && strings.HasSuffix(lines[0], `error="no reply was read for limits.write_timeout (1ns)"`)
@@ -172,6 +170,6 @@ func TestNothingIsChargedAfterTheEnd(t *testing.T) {
 	lookuptest.Eventually(t, "all requests wait", func() bool { return server.inFlight.Load() == conns*(1+pings) })
 	require.Positive(t, server.heldBytes())
 	close(g.Open)
-	lookuptest.Eventually(t, "closed", func() bool { return server.numSessions() == 0 })
+	lookuptest.Eventually(t, "closed", func() bool { return server.conns.number() == 0 })
 	lookuptest.Eventually(t, "nothing is held", func() bool { return server.heldBytes() == 0 })
 }

@@ -2,11 +2,13 @@ package server
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"testing"
 	"time"
 
+	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/backend"
@@ -92,7 +94,7 @@ func reset(t testing.TB, p *lookuptest.Peer) {
 
 // heldBytes returns the bytes that connections hold.
 func (s *Server) heldBytes() (sum int64) {
-	for _, m := range s.loopMetrics() {
+	for _, m := range s.loops.metrics() {
 		sum += m.held.Load()
 	}
 	return sum
@@ -108,12 +110,40 @@ func openListener(ln listen.Listener) *listener {
 // openSession returns a session whose peer may do everything. Its event loop does not run.
 func openSession(server *Server, conn replyWriter) *session {
 	l := openListener(nil)
-	server.mu.Lock()
-	loop := server.loops[nil]
+	loop := server.loops.of(nil)
 	if loop == nil {
-		loop = &eventLoop{wakeFD: -1, recorder: server.accounts.NewRecorder()}
-		server.loops[nil] = loop
+		loop = server.newEventLoop(-1)
+		server.loops.add(nil, loop)
 	}
-	server.mu.Unlock()
-	return newSession(server, loop, conn, &pendingConn{listener: l, settings: l.settings.Load()})
+	return sessionOf(server, loop, conn, l)
+}
+
+// sessionOf returns a session of a loop.
+func sessionOf(server *Server, loop *eventLoop, conn replyWriter, l *listener) *session {
+	return newSession(server.shared, newConn(loop, testConn{conn}), &pendingConn{listener: l, settings: l.settings.Load()})
+}
+
+// testLoop stands for a loop of gnet that does not run.
+type testLoop struct {
+	gnet.EventLoop
+	_ int // so that each has an address of its own
+}
+
+// replyWriter is what tests have of a connection.
+type replyWriter interface {
+	Write(b []byte) (int, error)
+	OutboundBuffered() int
+}
+
+// testConn is a connection without a socket.
+type testConn struct{ replyWriter }
+
+func (testConn) Fd() int                       { return -1 }
+func (testConn) Wake(gnet.AsyncCallback) error { return nil }
+
+func (c testConn) Close() error {
+	if of, can := c.replyWriter.(io.Closer); can {
+		return of.Close()
+	}
+	return nil
 }

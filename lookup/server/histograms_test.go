@@ -37,14 +37,14 @@ func TestLookupDurations(t *testing.T) {
 		ses := openSession(server, new(replies))
 		feed := func(p []byte) {
 			t.Helper()
-			require.NoError(t, turn(ses, p))
+			require.NoError(t, serveTurn(ses, p))
 		}
 		begun := func(within float64, lookups uint64, sum time.Duration) {
 			t.Helper()
 			h := server.LookupDurations()
 			require.Equal(t, map[float64]uint64{within: lookups}, observations(h))
 			require.InDelta(t, sum.Seconds(), h.Sum, 1e-12)
-			*ses.metrics = loopMetrics{}
+			*ses.conn.loop.metrics = loopMetrics{}
 		}
 		short, long := lookupOf("", lookuptest.Chain("a", 4, 32)), lookupOf("", lookuptest.Chain("a", 100, 32))
 
@@ -64,7 +64,7 @@ func TestLookupDurations(t *testing.T) {
 		h := server.LookupDurations()
 		require.Equal(t, map[float64]uint64{1: 1, 5e-6: 2}, observations(h))
 		require.InDelta(t, 1, h.Sum, 1e-12)
-		*ses.metrics = loopMetrics{}
+		*ses.conn.loop.metrics = loopMetrics{}
 		time.Sleep(7 * time.Second)
 		feed(long[50:])
 		begun(-1, 1, 7*time.Second)
@@ -74,6 +74,16 @@ func TestLookupDurations(t *testing.T) {
 		time.Sleep(time.Second)
 		feed(slices.Concat(ping[3:], short))
 		begun(5e-6, 1, 0)
+
+		ses.jobs.barrier = new(job) // what comes next waits
+		feed(slices.Concat(short, short))
+		require.Empty(t, observations(server.LookupDurations()))
+		time.Sleep(80 * time.Millisecond)
+		feed(short)
+		time.Sleep(10 * time.Millisecond)
+		ses.jobs.barrier = nil
+		require.NoError(t, wake(ses))
+		begun(0.1, 3, 270*time.Millisecond) // they were kept in one chunk, which has the time of its first bytes
 
 		feed(lookuptest.Encode([]byte("lookup"), []byte{17})) // refused: not counted
 		require.Empty(t, observations(server.LookupDurations()))
@@ -100,8 +110,8 @@ func TestMetersOfLoops(t *testing.T) {
 		require.Equal(t, map[float64]uint64{16: 4, 64: 4, 256: 4}, observations(server.LookupHashes()), name)
 		require.Equal(t, float64(4*121), server.LookupHashes().Sum, name)
 		require.Positive(t, server.LookupDurations().Sum, name)
-		require.Len(t, server.loops, 2, name)
-		for _, l := range server.loops {
+		require.Len(t, server.loops.all, 2, name)
+		for _, l := range server.loops.all {
 			require.Positive(t, histogram.Merge(hashBounds[:], 1, &l.metrics.hashes).Sum, name)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -23,9 +24,8 @@ func newInstance(version string) api.Instance {
 // jobsPerWorker is how many jobs in flight a client is told to have for each worker that reads a store.
 const jobsPerWorker = 4
 
-// Instance returns the instance that pings and stats name. Each Server is another one. PromptAlignment, which is of a
-// connection's pool, is 0, and Draining is false. The caller must not modify Requests.
-func (s *Server) Instance() api.Instance {
+// identity returns the instance with the limits in effect.
+func (s *shared) identity() api.Instance {
 	of := s.limits.Load()
 	i, inFlight := s.instance, of.MaxInFlight
 	if s.backend != nil { // more would wait for so long that their time is up
@@ -40,22 +40,15 @@ func (s *Server) Instance() api.Instance {
 
 // pingReply returns the frames after the 01 of the reply to a ping: those of the ping, or the
 // instance if it has none. They are borrowed. p is the connection's pool, nil if it has none.
-func (s *Server) pingReply(q *netproto.Request, p *pool) []byte {
+func (s *shared) pingReply(q *netproto.Request, p *pool) []byte {
 	if len(q.Echo) > 0 {
 		return q.Echo
 	}
 	return s.pongFor(p)
 }
 
-// pong is the frame of the reply to a ping, and what it was made of.
-type pong struct {
-	draining bool
-	limits   *Limits
-	frame    []byte
-}
-
 // pongFor returns the frame for connections of a pool, nil for those without one. It is made again when something has changed.
-func (s *Server) pongFor(p *pool) []byte {
+func (s *shared) pongFor(p *pool) []byte {
 	cache, alignment := &s.pong, int64(0)
 	if p != nil {
 		cache, alignment = &p.pong, p.service.PromptAlignment()
@@ -64,10 +57,31 @@ func (s *Server) pongFor(p *pool) []byte {
 	if made := cache.Load(); made != nil && made.draining == draining && made.limits == limits {
 		return made.frame
 	}
-	i := s.Instance()
+	i := s.identity()
 	i.PromptAlignment, i.Draining = alignment, draining
 	text, _ := json.Marshal(i)                                              // numbers and texts
 	made := &pong{draining, limits, netproto.AppendFrame(nil, text, false)} // two event loops may both make it
 	cache.Store(made)
 	return made.frame
 }
+
+// RequestTags returns the keys that Stat.Requests may have. The caller owns the result.
+func RequestTags() (names []string) {
+	for tag := range netproto.Tag(netproto.NumTags) {
+		names = append(names, tag.String())
+	}
+	return names
+}
+
+// RequestNames returns the keys that Stat.NotAllowed may have. The caller owns the result.
+func RequestNames() (names []string) {
+	for tag := range netproto.Tag(netproto.NumTags) {
+		if !access.Permissions(0).Allows(tag) {
+			names = append(names, tag.String())
+		}
+	}
+	return names
+}
+
+// tagName returns the name of a request.
+func tagName(tag int) string { return netproto.Tag(tag).String() }

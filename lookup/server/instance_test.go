@@ -24,7 +24,7 @@ func TestPingNamesTheInstance(t *testing.T) {
 	ses := openSession(server, &got)
 	envelope := encodeEnvelope("\x00id")
 	ping := netproto.AppendRequest(nil, envelope, netproto.TagPing)
-	require.NoError(t, turn(ses, ping))
+	require.NoError(t, serveTurn(ses, ping))
 	frames, _, err := netproto.ParseMessage(got.Bytes(), netproto.Limits{}, nil)
 	require.NoError(t, err)
 	require.Len(t, frames, 4) // of which two are the envelope
@@ -45,13 +45,13 @@ func TestPingNamesTheInstance(t *testing.T) {
 	require.Equal(t, limitsTold(DefaultLimits()), i.Limits)
 
 	got.Reset()
-	require.NoError(t, turn(ses, netproto.AppendRequest(nil, envelope, netproto.TagPing, nil)))
+	require.NoError(t, serveTurn(ses, netproto.AppendRequest(nil, envelope, netproto.TagPing, nil)))
 	require.Equal(t, netproto.AppendDone(nil, envelope, netproto.AppendFrame(nil, nil, false)), got.Bytes())
 
 	if !bufpool.Debug {
 		require.Zero(t, testing.AllocsPerRun(200, func() {
 			got.Reset()
-			_ = turn(ses, ping)
+			_ = serveTurn(ses, ping)
 		}))
 	}
 }

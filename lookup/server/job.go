@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -9,20 +10,17 @@ import (
 	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/admission"
-	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
-	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/netproto"
 )
 
 // job is a request that a worker answers. It belongs to the event loop of its connection, and to a
-// worker from workerPool.submit to session.complete.
+// worker from workerPool.submit to jobs.complete.
 type job struct {
 	session *session
-	tag     netproto.Tag
-	q       netproto.Request // a copy, from acceptJob on
+	q       netproto.Request // a copy, from jobs.start on; before it has its tag alone
 
 	// A pool or auth request after this one changes those of the connection, not these.
 	settings   *Settings          // of the listener, when it arrived
@@ -30,38 +28,68 @@ type job struct {
 	pool       *pool              // that it is about, nil if the connection had none
 	service    *lookup.Service    // of the pool
 
-	numTokens   int64           // of a lookup
-	start       int64           // token at which it begins
 	neededBytes int             // bytes of hashes that can change the answer; no more are copied
 	copied      *bufpool.Buffer // those hashes that have arrived, nil if there are none
 	query       *lookup.Query   // of a lookup whose hashes have been looked up as they arrived, otherwise nil
 	bytes       int             // what it is charged
 	began       int64           // when the first byte arrived, in monotime
+	completed   int64           // when the event loop took it from workers, in monotime; 0 if none has had it
 	deadline    time.Time       // of its calls of a store, zero for none
 
-	ask      *tokens.Ask   // records the lookup, nil if nothing is recorded; the event loop's alone
-	askIndex int           // of the job in jobs.asking, if it has an ask
-	answer   lookup.Answer // of a lookup
-	missing  tokens.Missing
-	reply    []byte // the whole message, unless err is set
-	err      error  // why it is refused, nil if it is not
-	isHit    bool   // the reply is a hit
-	answered bool   // reply and err are final
-	found    *pool  // by a pool request, counted as a connection of it
-	rules    *coordinator.Coordinator
-	client   clientInfo // of a pool request
+	lookup   *jobLookup
+	setup    *poolSetup // what a pool request has found, nil before
+	reply    []byte     // the whole message, unless err is set
+	err      error      // why it is refused, nil if it is not
+	answered bool       // reply and err are final
 
 	next   *job // the next one with an equal envelope, nil if none
 	behind bool // an earlier one with an equal envelope has no reply yet
 }
 
+// jobLookup is what a job has for a lookup.
+type jobLookup struct {
+	numTokens int64
+	start     int64         // token at which it begins
+	answer    lookup.Answer // of a worker
+	missing   tokens.Missing
+	ask       *tokens.Ask // records it, nil if nothing is recorded; the event loop's alone
+	askIndex  int         // of the job in asks.jobs, if it has an ask
+}
+
+// poolSetup is the pool that a connection is to have.
+type poolSetup struct {
+	pool   *pool                    // counted as having the connection
+	rules  *coordinator.Coordinator // that the client has described, nil if it has described none
+	client clientInfo
+}
+
+// newJob returns a job for a request of a session.
+func newJob(s *session, tag netproto.Tag) *job {
+	parts := new(struct {
+		job    job
+		lookup jobLookup
+	})
+	parts.job = job{session: s, settings: s.settings, credential: s.credential, pool: s.pool, service: s.service, lookup: &parts.lookup}
+	parts.job.q.Tag = tag
+	return &parts.job
+}
+
+// found returns the pool that a pool request has found, nil for any other.
+func (j *job) found() *pool {
+	if j.setup == nil {
+		return nil
+	}
+	return j.setup.pool
+}
+
 // jobs are the jobs of a session. All fields belong to its event loop, except those that mu guards,
 // and queues, which the mutexes of the worker pools guard.
 type jobs struct {
+	session    *session
 	current    *job            // being received, nil if none
 	waiting    *job            // the one that must not be run yet, nil if none: see mustWait
 	running    int             // that workers have or will have
-	asking     []*job          // those without an answer that have an ask
+	barrier    *job            // nothing after it is read before it has ended; nil if there is none
 	last       map[string]*job // the last unanswered one of each envelope
 	replyBytes int             // of replies that wait for those before them
 	bytes      int             // job.bytes of all
@@ -73,61 +101,6 @@ type jobs struct {
 
 	mu        sync.Mutex
 	completed []*job // by workers; not taken by the event loop yet
-	closed    bool   // the connection is closed
-}
-
-// newJob returns a job for a request.
-func (s *session) newJob(q *netproto.Request) *job {
-	return &job{session: s, tag: q.Tag, settings: s.settings, credential: s.credential, pool: s.pool, service: s.service}
-}
-
-// beginJob begins a job that has hashes. It returns false if none of them is needed.
-func (s *session) beginJob(q *netproto.Request) (wanted bool) {
-	j := s.newJob(q)
-	s.jobs.current = j
-	if j.err = s.checkJob(q.Tag); j.err == nil {
-		j.err = j.prepare(q)
-	}
-	return j.err == nil && j.neededBytes > 0
-}
-
-// checkJob returns an error if a job needs a pool and the connection has none, or if the connection
-// has as many jobs as it may have.
-func (s *session) checkJob(tag netproto.Tag) error {
-	limits := s.limits.Load()
-	switch {
-	case s.pool == nil && !operations[tag].noPool:
-		return errNoPool
-	case int(s.inFlight.Load()) >= limits.MaxInFlight:
-		return fmt.Errorf("%w: %d requests of this connection have no reply yet", errBusy, limits.MaxInFlight)
-	case s.jobs.replyBytes > limits.MaxUnsent:
-		return fmt.Errorf("%w: %d bytes of replies wait for those before them", errBusy, s.jobs.replyBytes)
-	}
-	return nil
-}
-
-// prepare checks the hashes that are announced and sets how many bytes of them are needed.
-func (j *job) prepare(q *netproto.Request) (err error) {
-	if err := j.session.checkHashes(q); err != nil {
-		return err
-	}
-	n := q.NumHashes
-	if operations[q.Tag].lookup {
-		j.start = int64(q.Start)
-		if j.numTokens, n, err = j.service.Needed(q.NumTokens, q.Unaligned, j.start, q.NumHashes); err != nil {
-			return err
-		}
-	}
-	j.neededBytes = n * q.HashLen
-	if err := j.session.server.checkNeeded(j.neededBytes); err != nil {
-		return err
-	}
-	s := j.session
-	only := s.inFlight.Load() == 0 && s.unsent.Load() == 0 && j.isSmall()
-	if !only && !s.fits(j.neededBytes) { // none of them need be copied
-		return errNoMemory
-	}
-	return nil
 }
 
 // addHashes copies the next hashes. It returns false if no more are needed.
@@ -151,232 +124,15 @@ func (j *job) addHashes(hashes []byte) (wanted bool) {
 // hashes returns those that were copied, of a lookup with its start.
 func (j *job) hashes() coordinator.Hashes {
 	if j.copied == nil {
-		return coordinator.Hashes{}.From(j.start)
+		return coordinator.Hashes{}.From(j.lookup.start)
 	}
-	return coordinator.NewHashes(j.copied.B, j.q.HashLen).From(j.start)
+	return coordinator.NewHashes(j.copied.B, j.q.HashLen).From(j.lookup.start)
 }
 
 // isSmall reports whether the job may use the memory and the workers that larger ones do not use. A
 // reset visits the whole pool.
 func (j *job) isSmall() bool {
-	return j.tag != netproto.TagReset && j.tag != netproto.TagResetRank && j.query == nil && j.neededBytes <= admission.SmallBytes
-}
-
-// acceptJob begins to answer the request that has ended.
-func (s *session) acceptJob(q *netproto.Request) {
-	j := s.jobs.current
-	s.jobs.current = nil
-	if j == nil {
-		j = s.newJob(q)
-		j.err = s.checkJob(q.Tag)
-	}
-	if problem := s.problemOf(q); problem != nil {
-		j.err = problem
-	}
-	s.setAsk(j)
-	s.startJob(j, q)
-}
-
-// finishAsJob makes a job of a lookup whose hashes have been looked up: its answer takes long.
-func (s *session) finishAsJob(q *netproto.Request) {
-	j := s.newJob(q)
-	j.query, s.inline.query = s.inline.query, nil
-	s.inline.release()
-	s.setAsk(j)
-	s.startJob(j, q)
-}
-
-// startJob gives a job to the workers, unless it is refused, has nothing to do there, or has to wait
-// for those before it.
-func (s *session) startJob(j *job, q *netproto.Request) {
-	j.q, j.began = q.Clone(), s.began
-	if !s.queueReply(j) {
-		return
-	}
-	if j.err == nil && !s.charge(j, j.copiedBytes()) {
-		j.err = errNoMemory
-	}
-	if j.err != nil {
-		s.applyJob(j)
-		return
-	}
-	if j.isBarrier() {
-		s.barrier = j
-	}
-	if s.mustWait(j) {
-		s.barrier, s.jobs.waiting = j, j
-		return
-	}
-	s.submit(j)
-}
-
-// isBarrier reports whether what follows a job is read when it has ended.
-func (j *job) isBarrier() bool { return operations[j.tag].changes || j.query != nil }
-
-// mustWait reports whether a job must wait for those before it: because it changes something, or for memory. It is charged the
-// most that it may take. If no others are left to wait for, it fails with errNoMemory.
-func (s *session) mustWait(j *job) bool {
-	running := s.jobs.running > 0
-	switch {
-	case running && operations[j.tag].changes:
-		return true
-	case s.charge(j, j.copiedBytes()+j.workBytes()):
-		return false
-	case running:
-		return true
-	}
-	j.err = errNoMemory
-	return false
-}
-
-// submit gives a job to its workers.
-func (s *session) submit(j *job) {
-	op := &operations[j.tag]
-	if j.err != nil || op.run == nil {
-		s.applyJob(j)
-		return
-	}
-	if j.answerKnown() {
-		s.applyJob(j)
-		return
-	}
-	js := &s.jobs
-	if js.ctx == nil {
-		js.ctx, js.cancel = context.WithCancel(s.server.ctx)
-	}
-	kind := computing
-	if b := s.server.backend; b != nil && op.callsStore {
-		kind, j.deadline = reading, time.Now().Add(b.Config().Timeout)
-		if op.changes {
-			kind, j.deadline = writing, time.Now().Add(b.Config().WriteTimeout)
-		}
-	}
-	js.running++
-	js.submitted += j.bytes
-	s.server.workers[kind].submit(&js.queues[kind], j)
-}
-
-// answerKnown answers a small lookup of blocks that were found a moment ago: an engine asks so at each step for
-// a request that it cannot schedule. Two threads need not be woken for it. It returns false for other jobs.
-func (j *job) answerKnown() bool {
-	op := &operations[j.tag]
-	if !op.lookup || op.inline != overMemory || j.query != nil || !j.isSmall() {
-		return false
-	}
-	j.session.ended = requestsPerLook - 1 // the turn may be over: the clock is looked at next
-	answer, ok := j.service.Backend().LookupKnown(j.numTokens, j.hashes())
-	if ok {
-		j.isHit, j.answer, j.reply = true, answer, appendHit(j.reply, j.q.Envelope, answer.Hit)
-		j.release()
-	}
-	return ok
-}
-
-// run serves the job and completes it. A worker calls it. Jobs that change nothing end with their
-// connection.
-func (j *job) run() {
-	js, op := &j.session.jobs, &operations[j.tag]
-	ctx := js.ctx
-	if op.changes {
-		ctx = j.session.server.ctx
-	}
-	if op.changes || ctx.Err() == nil {
-		if j.err = j.checkAuthorized(); j.err == nil {
-			j.err = j.runBefore(ctx, op)
-		}
-	}
-	j.release()
-	j.session.complete(j)
-}
-
-// runBefore serves the job before its deadline. A panic is the error of the job.
-func (j *job) runBefore(ctx context.Context, op *operation) (err error) {
-	defer requesterror.Recover(&err)
-	if !j.deadline.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, j.deadline)
-		defer cancel()
-	}
-	return op.run(ctx, j)
-}
-
-// complete returns a job to the event loop. A worker calls it.
-func (s *session) complete(j *job) {
-	js := &s.jobs
-	js.mu.Lock()
-	defer js.mu.Unlock()
-	if js.closed {
-		s.server.pools.move(j.found, nil)
-		s.holdSubmitted(js.submitted - j.bytes)
-		return
-	}
-	js.completed = append(js.completed, j)
-	s.loop.push(s)
-}
-
-// finishJobs answers the jobs that workers have completed, and starts the one that has waited for
-// them.
-func (s *session) finishJobs() {
-	js := &s.jobs
-	completed := s.takeCompleted()
-	if len(completed) > 0 {
-		s.lastActive.Store(monotime.Now()) // IdleTimeout begins now
-	}
-	defer func() { // of those that a panic has left
-		for _, j := range completed {
-			s.server.pools.move(j.found, nil)
-		}
-	}()
-	for ; len(completed) > 0; completed = completed[1:] {
-		js.running--
-		s.applyJob(completed[0])
-	}
-	j := js.waiting
-	if j == nil || s.sendErr != nil {
-		return
-	}
-	if js.waiting = nil; s.mustWait(j) {
-		js.waiting = j
-		return
-	}
-	if !j.isBarrier() {
-		s.barrier = nil
-	}
-	s.submit(j)
-}
-
-// jobsPerTurn is how many jobs are answered in a turn.
-const jobsPerTurn = 64
-
-// takeCompleted returns the next completed jobs. If there are more, the session is woken for them.
-func (s *session) takeCompleted() []*job {
-	js := &s.jobs
-	js.mu.Lock()
-	defer js.mu.Unlock()
-	n := min(len(js.completed), jobsPerTurn)
-	completed := js.completed[:n:n]
-	for _, j := range completed {
-		js.submitted -= j.bytes
-	}
-	if js.completed = js.completed[n:]; len(js.completed) > 0 {
-		s.loop.push(s)
-	}
-	return completed
-}
-
-// applyJob ends a job that has run or is refused: what it has found is applied to the connection, and it is
-// answered.
-func (s *session) applyJob(j *job) {
-	if s.barrier == j {
-		s.barrier = nil
-	}
-	if apply := operations[j.tag].apply; j.err == nil && apply != nil {
-		j.err = apply(s, j)
-	}
-	if j.err != nil {
-		s.undoSetup(j)
-	}
-	s.finish(j)
+	return j.q.Tag != netproto.TagReset && j.q.Tag != netproto.TagResetRank && j.query == nil && j.neededBytes <= admission.SmallBytes
 }
 
 // takeHashes returns the copied hashes, which the caller must release.
@@ -398,40 +154,49 @@ func (j *job) release() {
 	}
 }
 
-// dropCurrent drops the job that is being received.
-func (s *session) dropCurrent() {
-	if j := s.jobs.current; j != nil {
-		j.release()
-		s.jobs.current = nil
+// size returns largeSize for a job that is not small, or whose blocks have more keys than a small request has hashes.
+func (j *job) size() jobSize {
+	if !j.isSmall() || j.pool != nil && j.neededBytes*j.pool.keysPerHash > admission.SmallBytes {
+		return largeSize
 	}
+	return smallSize
 }
 
-// closeJobs ends the jobs. Changes that workers have run to their end.
-func (s *session) closeJobs() {
-	js := &s.jobs
-	js.mu.Lock()
-	js.closed = true
-	submitted := js.submitted
-	for _, j := range js.completed {
-		s.server.pools.move(j.found, nil)
-		submitted -= j.bytes
+// done sets the reply 01 with further frames, which are encoded.
+func (j *job) done(payload []byte) { j.reply = netproto.AppendDone(j.reply, j.q.Envelope, payload) }
+
+// doneJSON sets the reply 01 with v in JSON.
+func (j *job) doneJSON(v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encoding the reply: %w", err)
 	}
-	js.completed = nil
-	s.holdSubmitted(submitted)
-	js.mu.Unlock()
-	if js.cancel != nil {
-		js.cancel()
+	j.done(netproto.AppendFrame(nil, text, false))
+	return nil
+}
+
+// jobBytes is about what a job takes, apart from what it copies, with its refusal.
+const jobBytes = 1 << 10
+
+// copiedBytes returns how many bytes a job holds that is not served yet.
+func (j *job) copiedBytes() int {
+	p := &j.q.Prompt
+	n := jobBytes + len(j.q.Envelope) + len(j.q.Echo) + len(j.q.Description) + len(p.Ranks) + len(p.States)
+	n += j.lookup.ask.Bytes()
+	if j.copied != nil {
+		n += cap(j.copied.B)
 	}
-	s.dropCurrent()
-	for _, j := range js.asking {
-		s.recordNow(j.ask)
+	if j.query != nil {
+		n += j.query.Held()
 	}
-	js.asking = nil
-	if js.waiting != nil {
-		js.waiting.release()
-		js.waiting = nil
+	return n
+}
+
+// held returns the bytes of memory that jobs hold.
+func (js *jobs) held() int {
+	n := js.bytes
+	if js.current != nil && js.current.copied != nil {
+		n += cap(js.current.copied.B)
 	}
-	s.barrier = nil
-	clear(js.last)
-	s.server.inFlight.Add(-s.inFlight.Swap(0))
+	return n
 }

@@ -2,46 +2,23 @@ package server
 
 import "github.com/hitline/hitline/lookup/api"
 
-// jobBytes is about what a job takes, apart from what it copies, with its refusal.
-const jobBytes = 1 << 10
-
 // charge charges a job that has not been answered, as part of what its connection holds. It returns false, and charges it as
 // before, if that is more and the connection may not hold it.
-func (s *session) charge(j *job, bytes int) bool {
+func (js *jobs) charge(j *job, bytes int) bool {
+	s := js.session
 	grown := bytes - j.bytes
-	s.jobs.bytes += grown
-	if grown > 0 && !s.hold() {
-		s.jobs.bytes -= grown
+	js.bytes += grown
+	if grown > 0 && !s.conn.hold() {
+		js.bytes -= grown
 		return false
 	}
 	j.bytes = bytes
 	return true
 }
 
-// holdSubmitted charges a closed connection for the jobs that workers still have. jobs.mu is held.
-func (s *session) holdSubmitted(bytes int) {
-	s.jobs.submitted = bytes
-	s.metrics.held.Add(int64(bytes) - s.held.Bytes())
-	s.server.admission.Set(&s.held, int64(bytes), 0, true) // it is no more than before
-}
-
-// copiedBytes returns how many bytes a job holds that is not served yet.
-func (j *job) copiedBytes() int {
-	p := &j.q.Prompt
-	n := jobBytes + len(j.q.Envelope) + len(j.q.Echo) + len(j.q.Description) + len(p.Ranks) + len(p.States)
-	n += j.ask.Bytes()
-	if j.copied != nil {
-		n += cap(j.copied.B)
-	}
-	if j.query != nil {
-		n += j.query.Held()
-	}
-	return n
-}
-
 // workBytes returns how many more bytes a job takes at most, until its reply is sent: bits of its hashes, and the reply.
 func (j *job) workBytes() (n int) {
-	op := &operations[j.tag]
+	op := &operations[j.q.Tag]
 	if op.lookup && j.copied != nil {
 		n = bitBytes * len(j.pool.blockSizes) * (len(j.copied.B)/j.q.HashLen/64 + 1)
 	}
@@ -58,7 +35,7 @@ const bitBytes = 3 * 8
 // masksBytes bounds masks. After each run of a mask is a chunk that is in none.
 func masksBytes(j *job) int {
 	const header, run = 16, 8
-	tokens, runs := max(j.numTokens, int64(j.q.Prompt.NumTokens)), int64(0)
+	tokens, runs := max(j.lookup.numTokens, int64(j.q.Prompt.NumTokens)), int64(0)
 	for _, size := range j.pool.blockSizes {
 		runs = min(runs+tokens/int64(size)/2+1, api.MaxRuns)
 	}
@@ -74,8 +51,8 @@ func explanationBytes(j *job) int {
 // statBytes bounds the reply to a stat.
 func statBytes(j *job) int {
 	const counters, quotes = 40 << 10, 3 // with the askers of a pool
-	return counters + min(j.session.server.pools.number(), api.MaxPoolNames)*(MaxPoolName+quotes)
+	return counters + min(j.session.shared.pools.number(), api.MaxPoolNames)*(MaxPoolName+quotes)
 }
 
 // echoBytes bounds the reply to a ping.
-func echoBytes(j *job) int { return max(len(j.q.Echo), len(j.session.server.pongFor(nil))+20) }
+func echoBytes(j *job) int { return max(len(j.q.Echo), len(j.session.shared.pongFor(nil))+20) }

@@ -1,13 +1,22 @@
 package server
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
-// keptBytes is a queue of bytes in chunks. It belongs to one event loop.
+// keptBytes is a queue of bytes in chunks. It belongs to one event loop; other goroutines may call size.
 type keptBytes struct {
-	chunks [][]byte
-	from   int // the bytes begin in the first chunk
-	size   int
-	space  int // bytes that the chunks have
+	chunks []keptChunk
+	from   int          // the bytes begin in the first chunk
+	number atomic.Int64 // of bytes
+	space  int          // bytes that the chunks have
+}
+
+// keptChunk is a part of what is kept. Its first bytes were read at a time in monotime, the others soon after.
+type keptChunk struct {
+	bytes  []byte
+	readAt int64
 }
 
 // keptChunks holds the largest chunks. Few bytes have a small one, at least of minChunk bytes.
@@ -15,49 +24,53 @@ var keptChunks = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 
 const minChunk = 1 << 10
 
-// append adds bytes at the end.
-func (k *keptBytes) append(p []byte) {
-	for k.size += len(p); len(p) > 0; {
+// size returns the number of bytes.
+func (k *keptBytes) size() int { return int(k.number.Load()) }
+
+// append adds bytes at the end, which were read at a time in monotime.
+func (k *keptBytes) append(p []byte, readAt int64) {
+	for k.number.Add(int64(len(p))); len(p) > 0; {
 		last := len(k.chunks) - 1
-		if last < 0 || len(k.chunks[last]) == cap(k.chunks[last]) {
-			k.addChunk(len(p))
+		if last < 0 || len(k.chunks[last].bytes) == cap(k.chunks[last].bytes) {
+			k.addChunk(len(p), readAt)
 			last++
 		}
-		chunk := k.chunks[last]
+		chunk := k.chunks[last].bytes
 		n := copy(chunk[len(chunk):cap(chunk)], p)
-		k.chunks[last] = chunk[:len(chunk)+n]
+		k.chunks[last].bytes = chunk[:len(chunk)+n]
 		p = p[n:]
 	}
 }
 
 // addChunk adds an empty chunk, for n bytes if these are few.
-func (k *keptBytes) addChunk(n int) {
+func (k *keptBytes) addChunk(n int, readAt int64) {
 	var chunk []byte
 	if n = max(n, minChunk); n <= readBuffer/2 {
 		chunk = make([]byte, 0, n)
 	} else {
 		chunk = keptChunks.Get().(*[readBuffer]byte)[:0]
 	}
-	k.chunks = append(k.chunks, chunk)
+	k.chunks = append(k.chunks, keptChunk{chunk, readAt})
 	k.space += cap(chunk)
 }
 
-// front returns the first bytes, at least one if there are any. They are borrowed until drop or release.
-func (k *keptBytes) front() []byte {
+// front returns the first bytes, at least one if there are any, and when they were read. They are borrowed until drop or
+// release.
+func (k *keptBytes) front() (p []byte, readAt int64) {
 	if len(k.chunks) == 0 {
-		return nil
+		return nil, 0
 	}
-	return k.chunks[0][k.from:]
+	return k.chunks[0].bytes[k.from:], k.chunks[0].readAt
 }
 
 // drop removes n of the front bytes.
 func (k *keptBytes) drop(n int) {
-	k.size -= n
-	if k.from += n; k.size == 0 {
+	k.from += n
+	if k.number.Add(-int64(n)) == 0 {
 		k.release()
-	} else if k.from == len(k.chunks[0]) {
-		k.space -= cap(k.chunks[0])
-		recycle(k.chunks[0])
+	} else if k.from == len(k.chunks[0].bytes) {
+		k.space -= cap(k.chunks[0].bytes)
+		recycle(k.chunks[0].bytes)
 		k.chunks, k.from = k.chunks[1:], 0
 	}
 }
@@ -72,10 +85,16 @@ func recycle(chunk []byte) {
 // release removes all bytes.
 func (k *keptBytes) release() {
 	for _, chunk := range k.chunks {
-		clear(chunk) // there may be a token in it
-		recycle(chunk)
+		clear(chunk.bytes) // there may be a token in it
+		recycle(chunk.bytes)
 	}
-	*k = keptBytes{}
+	k.forget()
+}
+
+// forget removes all bytes, which somebody may still read.
+func (k *keptBytes) forget() {
+	k.chunks, k.from, k.space = nil, 0, 0
+	k.number.Store(0)
 }
 
 // held returns the bytes of memory that the queue holds.

@@ -20,18 +20,18 @@ func TestKeptBytes(t *testing.T) {
 			for i := range p {
 				p[i], next = next, next+1
 			}
-			kept.append(p)
+			kept.append(p, int64(want.Len()))
 			want.Write(p)
 		}
-		front := kept.front()
+		front, _ := kept.front()
 		require.Equal(t, want.Len() > 0, len(front) > 0)
 		require.Equal(t, want.Bytes()[:len(front)], front)
 		n := rng.IntN(len(front) + 1)
 		kept.drop(n)
 		want.Next(n)
-		require.Equal(t, want.Len(), kept.size)
+		require.Equal(t, want.Len(), kept.size())
 		require.LessOrEqual(t, kept.held(), want.Len()+2*readBuffer)
 	}
 	kept.release()
-	require.Equal(t, keptBytes{}, kept)
+	require.Equal(t, &keptBytes{}, &kept)
 }

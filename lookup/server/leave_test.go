@@ -95,14 +95,14 @@ func TestDrainOfZMTP(t *testing.T) {
 		}
 	})
 	require.True(t, isDraining(t, raw), "raw connections stay")
-	require.EqualValues(t, 2, server.closed[closedDraining].Load())
+	require.EqualValues(t, 2, server.peers.closed[closedDraining].Load())
 }
 
 // A ZMTP connection is closed when nothing has happened on it for the pause, a raw one is not before Shutdown.
 func TestWhoIsClosing(t *testing.T) {
 	server := unstarted(t)
 	raw, zmtp := openSession(server, new(replies)), openSession(server, new(replies))
-	zmtp.zmtp.Store(true)
+	zmtp.conn.times.zmtp.Store(true)
 	for _, test := range []struct {
 		closing   uint32
 		silent    time.Duration
@@ -115,10 +115,10 @@ func TestWhoIsClosing(t *testing.T) {
 	} {
 		server.closing.Store(test.closing)
 		for _, ses := range []*session{raw, zmtp} {
-			ses.lastActive.Store(monotime.Now() - int64(test.silent))
-			require.Equal(t, ses == raw && test.raw || ses == zmtp && test.zmtp, server.isClosing(ses), "%+v", test)
-			ses.lastActive.Store(monotime.Now() + int64(time.Hour))
-			require.Equal(t, test.closing == closingAll, server.isClosing(ses), "active")
+			ses.conn.times.lastActive.Store(monotime.Now() - int64(test.silent))
+			require.Equal(t, ses == raw && test.raw || ses == zmtp && test.zmtp, server.isClosing(ses.conn), "%+v", test)
+			ses.conn.times.lastActive.Store(monotime.Now() + int64(time.Hour))
+			require.Equal(t, test.closing == closingAll, server.isClosing(ses.conn), "active")
 		}
 	}
 }
@@ -161,7 +161,7 @@ func TestDrainEndsWithTheLastConnection(t *testing.T) {
 	require.False(t, isDraining(t, p))
 	_, err := p.Write([]byte("\x01\x04pi")) // begins a request
 	require.NoError(t, err)
-	lookuptest.Eventually(t, "begun", func() bool { return server.countBusy() == 1 })
+	lookuptest.Eventually(t, "begun", func() bool { return server.conns.countBusy() == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), lookuptest.Patience)
 	defer cancel()
 	down := make(chan error, 1)

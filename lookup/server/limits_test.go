@@ -56,7 +56,7 @@ func TestLimitsThatClose(t *testing.T) {
 		"address":          {envelope(1, netproto.MaxAddress), envelope(1, netproto.MaxAddress+1), closedEnvelope},
 		"message, at once": {frames(2), []byte("\x02\x00\x00\x00\x00\x00\x00\x04\x00"), closedMessageLength},
 	} {
-		before := server.closed[c.reason].Load()
+		before := server.peers.closed[c.reason].Load()
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		_, err := p.Write(c.at)
 		require.NoError(t, err)
@@ -64,7 +64,7 @@ func TestLimitsThatClose(t *testing.T) {
 		_, err = p.Write(c.past)
 		require.NoError(t, err)
 		p.ClosedWithin(t)
-		lookuptest.Eventually(t, name, func() bool { return server.closed[c.reason].Load() == before+1 })
+		lookuptest.Eventually(t, name, func() bool { return server.peers.closed[c.reason].Load() == before+1 })
 	}
 	require.Zero(t, server.Stat().RequestsRefused)
 }
@@ -123,11 +123,11 @@ func TestSlowSender(t *testing.T) {
 			ses, _ := fedSession(t, server, settingsOf(t, access.All, tokenOf("engines", access.All)), new(replies))
 			ses.servePlain()
 			for i := range c.bytes[:limit/pause+1] {
-				require.Equal(t, closedByPeer, server.overdue(ses, monotime.Now()), name)
-				require.NoError(t, turn(ses, c.bytes[i:i+1]))
+				require.Equal(t, closedByPeer, ses.conn.overdue(monotime.Now()), name)
+				require.NoError(t, serveTurn(ses, c.bytes[i:i+1]))
 				time.Sleep(pause)
 			}
-			require.Equal(t, c.reason, server.overdue(ses, monotime.Now()), name)
+			require.Equal(t, c.reason, ses.conn.overdue(monotime.Now()), name)
 		})
 	}
 }

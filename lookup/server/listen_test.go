@@ -143,7 +143,7 @@ func TestIPC(t *testing.T) {
 		require.EqualValues(t, 16000, hit.Tokens, addr)
 		require.NoError(t, c.Close())
 	}
-	lookuptest.Eventually(t, "all gone", func() bool { return server.numSessions() == 0 })
+	lookuptest.Eventually(t, "all gone", func() bool { return server.conns.number() == 0 })
 	require.NoError(t, server.Shutdown(context.Background()))
 	require.NoFileExists(t, path)
 }
@@ -250,13 +250,13 @@ func TestLoopsAreEven(t *testing.T) {
 		conn, err := net.Dial(network, target)
 		require.NoError(t, err)
 		defer conn.Close()
-		lookuptest.Eventually(t, "open", func() bool { return server.numSessions() == i+1 })
+		lookuptest.Eventually(t, "open", func() bool { return server.conns.number() == i+1 })
 	}
 	loops := map[any]int{}
-	server.mu.Lock()
-	defer server.mu.Unlock()
-	for _, c := range server.sessions {
-		loops[c.(gnet.Conn).EventLoop()]++
+	server.conns.mu.Lock()
+	defer server.conns.mu.Unlock()
+	for c := range server.conns.all {
+		loops[c.wire.(gnet.Conn).EventLoop()]++
 	}
 	require.Len(t, loops, 4)
 	for _, n := range loops {

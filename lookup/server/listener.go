@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"io/fs"
@@ -12,6 +11,7 @@ import (
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server/internal/listen"
+	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 )
 
 // Listener is an address to serve on, with its settings.
@@ -61,7 +61,7 @@ func (l *listener) isTLS() bool { return l.settings.Load().TLS != nil }
 // setSettings sets the settings in effect.
 func (l *listener) setSettings(settings Settings) {
 	if settings.TLS != nil {
-		settings.TLS = tlsConfigOf(settings.TLS)
+		settings.TLS = tlspair.Prepare(settings.TLS)
 	}
 	if settings.Rules == nil {
 		settings.Rules = rulesOf(access.ReadOnly)
@@ -72,33 +72,9 @@ func (l *listener) setSettings(settings Settings) {
 	l.settings.Store(&settings)
 }
 
-// bind binds the addresses of the server.
-func (s *Server) bind(ctx context.Context) ([]*listener, error) {
-	addresses := make([]string, len(s.listeners))
-	for i := range s.listeners {
-		addresses[i] = s.listeners[i].Address
-	}
-	binder := listen.Binder{Mode: s.cfg.IPCMode, Logger: s.cfg.Logger, Given: map[string]listen.Listener{}}
-	for i := range s.listeners {
-		if given, ok := s.listeners[i].Socket.(listen.Listener); ok {
-			binder.Given[s.listeners[i].Address] = given
-		}
-	}
-	sockets, err := binder.BindAll(ctx, addresses)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]*listener, len(sockets))
-	for i, socket := range sockets {
-		all[i] = &listener{Socket: socket}
-		all[i].setSettings(s.listeners[i].Settings)
-	}
-	return all, nil
-}
-
-// listenersOf returns the listeners of a configuration. It returns api.ErrConfig if one is not valid.
-func listenersOf(cfg *Config) ([]Listener, error) {
-	all := slices.Clone(cfg.Listeners)
+// checkListeners returns listeners, or the default. It returns api.ErrConfig if one is not valid.
+func checkListeners(listeners []Listener) ([]Listener, error) {
+	all := slices.Clone(listeners)
 	if len(all) == 0 {
 		all = []Listener{{Address: api.DefaultListen}}
 	}
@@ -127,62 +103,4 @@ func (l *Listener) check() error {
 		return fmt.Errorf("%q has no certificate", l.Address)
 	}
 	return nil
-}
-
-// SetListener replaces the settings of an address, as configured or as bound. They are in effect
-// for every request that is served after it returns, also on open connections: those whose
-// credential is gone are closed. It returns api.ErrConfig if the server does not listen there or the
-// settings do not fit the address, and ErrNotReady before Start has returned.
-func (s *Server) SetListener(address string, settings Settings) error {
-	select {
-	case <-s.booted:
-	default:
-		return fmt.Errorf("%w: not listening yet", ErrNotReady)
-	}
-	l, err := s.findListener(address)
-	if err != nil {
-		return err
-	}
-	if err := (&Listener{Address: l.Address, Settings: settings}).check(); err != nil {
-		return fmt.Errorf("%w: listen: %w", api.ErrConfig, err)
-	}
-	l.setSettings(settings)
-	s.wakeSessions(l)
-	return nil
-}
-
-// findListener returns the listener that is bound to an address, or was configured with it.
-func (s *Server) findListener(address string) (*listener, error) {
-	network, rest, err := api.SplitAddress(address)
-	if err != nil {
-		return nil, fmt.Errorf("%w: listen: %w", api.ErrConfig, err)
-	}
-	is := func(other string) bool {
-		n, r, err := api.SplitAddress(other)
-		return err == nil && n == network && r == rest
-	}
-	for i, l := range s.acceptor.listeners {
-		if is(l.Address) || is(s.listeners[i].Address) {
-			return l, nil
-		}
-	}
-	return nil, fmt.Errorf("%w: not listening on %q", api.ErrConfig, address)
-}
-
-// wakeSessions makes the event loops check the authorization of a listener's sessions: see session.wake.
-func (s *Server) wakeSessions(l *listener) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for ses, c := range s.sessions {
-		if ses.listener == l {
-			_ = c.Wake(nil) // it is being closed already
-		}
-	}
-}
-
-// closeListeners closes listeners of which no connection was accepted.
-func closeListeners(listeners []*listener) {
-	for _, l := range listeners {
-		_ = l.Close()
-	}
 }

@@ -2,11 +2,9 @@ package server
 
 import (
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/cpu"
 
-	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/histogram"
 	"github.com/hitline/hitline/netproto"
 )
@@ -43,46 +41,10 @@ func (m *loopMetrics) observeDurations(nanos, lookups int64) {
 // observeHashes counts a lookup of a number of hashes.
 func (m *loopMetrics) observeHashes(hashes int) { m.hashes.Observe(hashBounds[:], int64(hashes), 1) }
 
-// LookupDurations returns a histogram of the durations in seconds of the answered lookups:
-// from the read in which the first byte arrived until the reply was written.
-// The caller owns it.
-func (s *Server) LookupDurations() api.Histogram {
-	durations := func(m *loopMetrics) *histogram.Counts { return &m.durations }
-	return histogram.Merge(durationBounds[:], float64(time.Second), s.histograms(durations)...)
-}
-
-// LookupHashes returns a histogram of the number of hashes of those lookups. The caller owns
-// it.
-func (s *Server) LookupHashes() api.Histogram {
-	hashes := func(m *loopMetrics) *histogram.Counts { return &m.hashes }
-	return histogram.Merge(hashBounds[:], 1, s.histograms(hashes)...)
-}
-
-// BackendCalls returns histograms of the durations in seconds of the calls of the backend: see
-// lookup.SharedBackend.CallDurations. It is nil over the memory index.
-func (s *Server) BackendCalls() map[string]api.Histogram {
-	if s.backend == nil {
-		return nil
+// countAnswer counts a request whose reply is written. One that is written after the peer's FIN may have been given up.
+func (m *loopMetrics) countAnswer(tag netproto.Tag, afterFIN bool) {
+	m.requests[tag].Add(1)
+	if afterFIN {
+		m.afterFIN.Add(1)
 	}
-	return s.backend.CallDurations()
-}
-
-// histograms returns one histogram of each loop: the one that of selects.
-func (s *Server) histograms(of func(m *loopMetrics) *histogram.Counts) []*histogram.Counts {
-	var all []*histogram.Counts
-	for _, m := range s.loopMetrics() {
-		all = append(all, of(m))
-	}
-	return all
-}
-
-// loopMetrics returns the metrics of all loops.
-func (s *Server) loopMetrics() []*loopMetrics {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []*loopMetrics
-	for _, l := range s.loops {
-		all = append(all, &l.metrics)
-	}
-	return all
 }

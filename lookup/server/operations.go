@@ -3,49 +3,19 @@ package server
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
-// operation says how a kind of request is served. What frames it has is in package netproto, and
-// which permission it needs in package access.
-type operation struct {
-	inline     inlineKind
-	noPool     bool // it is served without a pool, too
-	lookup     bool // it looks up hashes: those that can change its answer are enough
-	from       bool // it has a start
-	callsStore bool // if the pool is over a store
-	changes    bool // it takes effect after what came before it, and before what follows
-	// run serves a job and sets its reply. A worker calls it. nil: there is nothing to do there.
-	run func(ctx context.Context, j *job) error
-	// apply applies to the connection what run has found. The event loop calls it. nil: nothing.
-	apply func(s *session, j *job) error
-	// replyBytes bounds the bytes of a reply that may have to wait for others. nil: there are few.
-	replyBytes func(j *job) int
-}
-
-// inlineKind says when a request is answered as it arrives: see inline.go.
-type inlineKind uint8
-
-const (
-	never inlineKind = iota
-	overMemory
-	always
-)
-
-var operations [netproto.NumTags]operation
-
 func init() { // the functions refer to the table
 	operations = [netproto.NumTags]operation{
-		netproto.TagLookup:      {inline: overMemory, lookup: true, callsStore: true, run: runLookup},
-		netproto.TagLookupFrom:  {inline: overMemory, lookup: true, from: true, callsStore: true, run: runLookup},
+		netproto.TagLookup:      {inline: overMemory, lookup: true, hit: true, callsStore: true, run: runLookup},
+		netproto.TagLookupFrom:  {inline: overMemory, lookup: true, hit: true, from: true, callsStore: true, run: runLookup},
 		netproto.TagExplain:     {lookup: true, from: true, callsStore: true, run: runExplain, replyBytes: explanationBytes},
-		netproto.TagPlan:        {lookup: true, from: true, callsStore: true, run: runPlan, replyBytes: masksBytes},
+		netproto.TagPlan:        {lookup: true, hit: true, from: true, callsStore: true, run: runPlan, replyBytes: masksBytes},
 		netproto.TagLoadMask:    {run: runMasks, replyBytes: masksBytes},
 		netproto.TagStoreMask:   {run: runMasks, replyBytes: masksBytes},
 		netproto.TagLookupMask:  {run: runMasks, replyBytes: masksBytes},
@@ -63,45 +33,32 @@ func init() { // the functions refer to the table
 	}
 }
 
-// done sets the reply 01 with further frames, which are encoded.
-func (j *job) done(payload []byte) { j.reply = netproto.AppendDone(j.reply, j.q.Envelope, payload) }
-
-// doneJSON sets the reply 01 with v in JSON.
-func (j *job) doneJSON(v any) error {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encoding the reply: %w", err)
-	}
-	j.done(netproto.AppendFrame(nil, text, false))
-	return nil
-}
-
 func runLookup(ctx context.Context, j *job) (err error) {
 	if j.query != nil {
-		j.answer.Hit, err = j.query.Finish()
-		j.answer.Ending = j.query.Ending(j.answer.Hit)
+		j.lookup.answer.Hit, err = j.query.Finish()
+		j.lookup.answer.Ending = j.query.Ending(j.lookup.answer.Hit)
 	} else {
-		j.answer, err = j.service.LookupAnswer(ctx, j.numTokens, j.hashes())
+		j.lookup.answer, err = j.service.LookupAnswer(ctx, j.lookup.numTokens, j.hashes())
 		j.sampleMissing()
 	}
 	if err == nil {
-		j.isHit, j.reply = true, appendHit(j.reply, j.q.Envelope, j.answer.Hit)
+		j.reply = appendHit(j.reply, j.q.Envelope, j.lookup.answer.Hit)
 	}
 	return err
 }
 
 func runPlan(ctx context.Context, j *job) error {
-	plan, err := j.service.Plan(ctx, j.numTokens, j.hashes())
+	plan, err := j.service.Plan(ctx, j.lookup.numTokens, j.hashes())
 	if err != nil {
 		return err
 	}
-	j.isHit, j.reply = true, netproto.AppendPlanReply(j.reply, j.q.Envelope, uint32(plan.Hit.Tokens), len(plan.Hit.TailBoundaries))
+	j.reply = netproto.AppendPlanReply(j.reply, j.q.Envelope, uint32(plan.Hit.Tokens), len(plan.Hit.TailBoundaries))
 	j.reply = netproto.AppendFrame(appendTailBoundaries(j.reply, plan.Hit), encodeMasks(plan.Masks), false)
 	return nil
 }
 
 func runExplain(ctx context.Context, j *job) error {
-	e, err := j.service.Explain(ctx, j.numTokens, j.hashes())
+	e, err := j.service.Explain(ctx, j.lookup.numTokens, j.hashes())
 	if err != nil {
 		return err
 	}
@@ -112,7 +69,7 @@ func runExplain(ctx context.Context, j *job) error {
 // runMasks serves a load_mask, a store_mask or a lookup_mask.
 func runMasks(ctx context.Context, j *job) (err error) {
 	var masks []api.GroupMask
-	switch p := &j.q.Prompt; j.tag {
+	switch p := &j.q.Prompt; j.q.Tag {
 	case netproto.TagLoadMask:
 		masks, err = j.service.LoadMask(ctx, int64(p.NumTokens), int(p.NumHashes))
 	case netproto.TagStoreMask:
@@ -128,21 +85,6 @@ func runMasks(ctx context.Context, j *job) (err error) {
 		j.done(netproto.AppendFrame(nil, encodeMasks(masks), false))
 	}
 	return err
-}
-
-// encodeMasks returns the frame of masks.
-func encodeMasks(masks []api.GroupMask) (frame []byte) {
-	for _, m := range masks {
-		sent := netproto.WireMask{Group: netproto.NoGroup, First: uint32(m.First), End: uint32(m.End), All: m.All}
-		if m.Group != api.NotStored {
-			sent.Group = uint32(m.Group)
-		}
-		for _, run := range m.Runs {
-			sent.Runs = append(sent.Runs, netproto.WireRun{Start: uint32(run.Start), End: uint32(run.End)})
-		}
-		frame = netproto.AppendMask(frame, &sent)
-	}
-	return frame
 }
 
 func runStore(ctx context.Context, j *job) error {
@@ -213,10 +155,20 @@ func runStorePrompt(ctx context.Context, j *job) error {
 }
 
 func applyPing(s *session, j *job) error {
-	j.done(s.server.pingReply(&j.q, j.pool))
+	j.done(s.shared.pingReply(&j.q, j.pool))
 	return nil
 }
 
 func runStat(_ context.Context, j *job) error {
-	return j.doneJSON(j.session.statFor(j.credential, j.pool))
+	return j.doneJSON(j.session.shared.statFor(j.session.conn.peer, j.credential, j.pool))
+}
+
+// applyRenew queues the hashes of a renew and answers it.
+func applyRenew(s *session, j *job) error {
+	if err := j.service.Backend().CheckRenew(); err != nil {
+		return err
+	}
+	s.shared.renewer.Add(s, j.service, j.takeHashes(), j.q.HashLen)
+	j.done(nil)
+	return nil
 }

@@ -64,7 +64,7 @@ func TestPanicOfAnEventLoop(t *testing.T) {
 				_, body, _ := other.Reply(t)
 				require.Equal(t, hitText(4), body)
 			}
-			require.EqualValues(t, 20, server.closed[closedFault].Load())
+			require.EqualValues(t, 20, server.peers.closed[closedFault].Load())
 			lookuptest.Eventually(t, "they are gone", func() bool { return server.Stat().Connections <= 2 })
 			require.Zero(t, server.Stat().InFlight)
 		})
@@ -136,7 +136,7 @@ func TestPanicOfAHandshake(t *testing.T) {
 		_ = refusedTLSAnyhow(t, server, odd)
 	}
 	pingClient(t, dialTest(t, server, client.WithTLS(clientTLS())))
-	require.EqualValues(t, 40, server.closed[closedFault].Load())
+	require.EqualValues(t, 40, server.peers.closed[closedFault].Load())
 	lookuptest.Eventually(t, "they are gone", func() bool { return server.Stat().Connections == 1 })
 	require.Contains(t, log.String(), "a fault of hitline, please report it: odd name, at ")
 }

@@ -4,20 +4,26 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/internal/loglimit"
+	"github.com/hitline/hitline/netproto"
 )
 
-// peerLog logs the mistakes of peers without letting them fill the log: for each reason one
+// peerLog counts the mistakes of peers, and logs them without letting them fill the log: for each reason one
 // line every loglimit.Interval, with the number of events that were suppressed before it. At level debug each event has a
-// line. The server's counters have all of them.
+// line. The counters have all of them, and are reported by Stat.
 type peerLog struct {
 	logger  *slog.Logger
-	closed  [numReasons]loglimit.Limit
+	ends    [numReasons]loglimit.Limit
 	refused loglimit.Limit // requests refused for another reason than those below
 
 	disallowed, unauthenticated loglimit.Limit
+
+	closed       [numReasons]atomic.Int64
+	notAllowed   [netproto.NumTags]atomic.Int64
+	authFailures atomic.Int64
 }
 
 // peerEvent is what a line tells. Fields may be zero.
@@ -45,10 +51,11 @@ func levelOf(why closeReason) slog.Level {
 	return slog.LevelWarn
 }
 
-// connectionClosed logs why a connection ended. err has details and may be nil.
+// connectionClosed counts and logs why a connection ended. err has details and may be nil.
 func (l *peerLog) connectionClosed(why closeReason, peer net.Addr, err error) {
+	l.closed[why].Add(1)
 	if why != closedByPeer {
-		l.log(&l.closed[why], levelOf(why), peerEvent{text: "connection closed", reason: why.String(), peer: peer, err: err})
+		l.log(&l.ends[why], levelOf(why), peerEvent{text: "connection closed", reason: why.String(), peer: peer, err: err})
 	}
 }
 
@@ -57,14 +64,16 @@ func (l *peerLog) requestRefused(peer net.Addr, err error) {
 	l.log(&l.refused, slog.LevelWarn, peerEvent{text: "request refused", peer: peer, err: err})
 }
 
-// notAllowed logs a request without permission. credential is empty for an anonymous peer.
-func (l *peerLog) notAllowed(peer net.Addr, credential, listener string, err error) {
+// requestNotAllowed counts and logs a request without permission. credential is empty for an anonymous peer.
+func (l *peerLog) requestNotAllowed(tag netproto.Tag, peer net.Addr, credential, listener string, err error) {
+	l.notAllowed[tag].Add(1)
 	l.log(&l.disallowed, slog.LevelWarn, peerEvent{text: "request not allowed", peer: peer, credential: credential, listener: listener, err: err})
 }
 
-// notAuthenticated logs a failed authentication. credential is that of an expired token, else the
+// notAuthenticated counts and logs a failed authentication. credential is that of an expired token, else the
 // one that the peer had before.
 func (l *peerLog) notAuthenticated(peer net.Addr, credential, listener string, err error) {
+	l.authFailures.Add(1)
 	l.log(&l.unauthenticated, slog.LevelWarn, peerEvent{text: "authentication failed", peer: peer, credential: credential, listener: listener, err: err})
 }
 

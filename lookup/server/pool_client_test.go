@@ -65,15 +65,15 @@ func TestClientOfAPool(t *testing.T) {
 	require.Equal(t, &api.Refusal{Refusal: api.RefusalBadRequest, Request: "pool"}, refusalIn(frames), "outside of client: %q", frames)
 }
 
-// The connection keeps what the client has said with its last pool.
+// The connection keeps who the client has said it is with its last pool.
 func TestConnectionKeepsClient(t *testing.T) {
 	server := unstarted(t)
 	ses := openSession(server, new(replies))
 	for _, want := range []clientInfo{{process: "0a", rank: "1"}, {process: "0b"}, {}} {
-		j := ses.newJob(&netproto.Request{Tag: netproto.TagPool})
+		j := newJob(ses, netproto.TagPool)
 		j.q.Description = fmt.Appendf(nil, `{"name":"","client":{"process":%q,"rank":%s}}`, want.process, cmp.Or(want.rank, "null"))
 		require.NoError(t, runPool(t.Context(), j))
 		require.NoError(t, applyPool(ses, j))
-		require.Equal(t, want, ses.client)
+		require.Equal(t, want.asker(), ses.asks.asker)
 	}
 }

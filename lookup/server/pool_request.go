@@ -30,25 +30,27 @@ type description struct {
 
 // runPool finds the described pool, or makes it.
 func runPool(_ context.Context, j *job) (err error) {
-	j.found, j.rules, j.client, err = j.session.server.describedPool(j.q.Description, j.credential)
+	setup := new(poolSetup)
+	setup.pool, setup.rules, setup.client, err = j.session.shared.describedPool(j.q.Description, j.credential)
+	j.setup = setup
 	return err
 }
 
 // applyPool makes the found pool the one that later requests are about.
 func applyPool(s *session, j *job) error {
-	s.server.pools.move(s.pool, nil)
-	s.setPool(j.found, j.rules)
-	j.found, s.client, s.asker = nil, j.client, j.client.asker()
+	s.shared.pools.move(s.pool, nil)
+	s.setPool(j.setup.pool, j.setup.rules)
+	j.setup, s.asks.asker = nil, j.setup.client.asker()
 	reply := s.pool.reply(s.service.Coordinator())
-	reply.ResetRefused = s.resetRefused()
+	reply.ResetRefused = resetRefused(s.service, &s.authorization)
 	return j.doneJSON(reply)
 }
 
 // resetRefused returns why a reset would be refused on this connection, empty if it would not.
-func (s *session) resetRefused() string {
-	err := s.service.Backend().CheckReset()
-	if !s.permissions.Allows(netproto.TagReset) {
-		err = s.notAllowed(netproto.TagReset)
+func resetRefused(service *lookup.Service, a *authorization) string {
+	err := service.Backend().CheckReset()
+	if !a.permissions.Allows(netproto.TagReset) {
+		err = a.notAllowed(netproto.TagReset)
 	}
 	if err == nil {
 		return ""
@@ -56,37 +58,15 @@ func (s *session) resetRefused() string {
 	return err.Error()
 }
 
-// leavePool leaves the connection without a pool.
-func (s *session) leavePool() {
-	s.server.pools.move(s.pool, nil)
-	s.setPool(nil, nil)
-}
-
-// setPool makes p, which may be nil, the pool of the connection. The pools have counted it.
-// described are the rules that the client has described, nil if it has described none. Engines that differ
-// only in their retention interval share a pool, and each stores by its own interval.
-func (s *session) setPool(p *pool, described *coordinator.Coordinator) {
-	s.pool, s.service = p, nil
-	if p == nil {
-		return
-	}
-	s.reader.SetAlignment(p.service.Alignment())
-	s.service = p.service
-	if described != nil {
-		if of, err := p.service.WithRetentionInterval(described.Pool().RetentionInterval); err == nil { // which the description has checked
-			s.service = of
-		}
-	}
-}
-
 // undoSetup applies the refusal of a pool or auth request: the connection then has no pool, or the credential
 // with which it began. Requests that are already on their way must not be answered about another pool, or by
 // another credential.
-func (s *session) undoSetup(j *job) {
+func (js *jobs) undoSetup(j *job) {
+	s := js.session
 	switch {
-	case j.tag == netproto.TagPool:
+	case j.q.Tag == netproto.TagPool:
 		s.leavePool()
-	case j.tag == netproto.TagAuth && !errors.Is(j.err, errNotAuthenticated):
+	case j.q.Tag == netproto.TagAuth && !errors.Is(j.err, errNotAuthenticated):
 		_ = s.failAuth(nameOf(s.credential), j.err) // the peer is told j.err, whose code says whether to try again
 	}
 }
@@ -94,7 +74,7 @@ func (s *session) undoSetup(j *job) {
 // describedPool returns the pool of a request, one that there is or a new one, and the described rules,
 // nil if it was only named. A connection of the pool is counted. c is the credential of the connection,
 // nil if it has none.
-func (s *Server) describedPool(text []byte, c *access.Credential) (*pool, *coordinator.Coordinator, clientInfo, error) {
+func (s *shared) describedPool(text []byte, c *access.Credential) (*pool, *coordinator.Coordinator, clientInfo, error) {
 	d, onlyName, err := parseDescription(text)
 	if err != nil {
 		return nil, nil, clientInfo{}, fmt.Errorf("the description of the pool cannot be read: %s", describeJSONError(err))
@@ -118,7 +98,7 @@ func (s *Server) describedPool(text []byte, c *access.Credential) (*pool, *coord
 }
 
 // describe is describedPool for a description. name may be empty.
-func (s *Server) describe(name string, described coordinator.Pool, c *access.Credential) (*pool, *coordinator.Coordinator, error) {
+func (s *shared) describe(name string, described coordinator.Pool, c *access.Credential) (*pool, *coordinator.Coordinator, error) {
 	if err := checkSize(&described); err != nil {
 		return nil, nil, err
 	}

@@ -91,27 +91,6 @@ type pools struct {
 	leaveCount uint64                                          // of idleSince
 }
 
-// newPools returns the pools of cfg and the service of the server's own. It sets the backend
-// of cfg.
-func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
-	if cfg.MaxPools <= 0 {
-		cfg.MaxPools = DefaultMaxPools
-	}
-	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, logger: cfg.Logger}
-	if service != nil {
-		cfg.Backend = service.Backend().Shared()
-	} else if len(cfg.Pools) > 0 && cfg.Pools[0].Service != nil {
-		cfg.Backend = cfg.Pools[0].Service.Backend().Shared()
-	}
-	ps.backend = cfg.Backend
-	var err error
-	if ps.byName, err = ps.configured(service, cfg.Pools, cfg.AcceptPool); err != nil {
-		return nil, err
-	}
-	ps.own = ps.byName[""]
-	return ps, nil
-}
-
 // inPoolName reports whether a pool's name may have the character.
 func inPoolName(r rune) bool { return r > ' ' && r <= '~' && r != '"' }
 
@@ -443,4 +422,18 @@ func (ps *pools) list() []*pool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return ps.visibleTo(nil)
+}
+
+// pong is the frame of the reply to a ping, and what it was made of.
+type pong struct {
+	draining bool
+	limits   *Limits
+	frame    []byte
+}
+
+// acceptor returns what makes described pools, nil if none are accepted.
+func (ps *pools) acceptor() func(coordinator.Pool) (*lookup.Service, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.accept
 }

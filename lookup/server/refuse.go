@@ -15,32 +15,23 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// limitError refuses a request that is too large.
-type limitError struct {
-	text  string
-	limit int64
-}
-
-// Error says what is too large.
-func (e *limitError) Error() string { return e.text }
-
-// refuse appends the refusal of a request about a pool, which may be nil, and counts it.
+// appendRefusal appends the refusal of a request about a pool, which may be nil, and counts it.
 //
 // The reference's lookup client reads one frame. So over ZMTP the requests that it makes get the reference's
 // reply: from vLLM 0.29.0 on a refused lookup is a hit of 0 tokens. A raw client gets that hit too, unless
 // the refusal is one that the reference does not have: no permission, or busy.
-func (s *session) refuse(tag netproto.Tag, p *pool, envelope []byte, err error) {
+func (s *session) appendRefusal(tag netproto.Tag, p *pool, envelope []byte, err error) {
 	r := refusalOf(tag, err)
 	s.countRefused(r, err)
 	ofReference := tag == netproto.TagLookup || tag == netproto.TagReset || tag == netproto.TagUnknown
 	ofServer := r.Refusal == api.RefusalNotAllowed || r.Refusal == api.RefusalBusy
 	switch {
-	case tag == netproto.TagLookup && p != nil && p.service.Coordinator().HasTailBoundaries() && (s.reader.ZMTP() || !ofServer):
-		s.out.B = appendHit(s.out.B, envelope, api.Hit{})
-	case ofReference && s.reader.ZMTP():
-		s.out.B = netproto.AppendRefusal(s.out.B, envelope, netproto.StatusFailed, "", nil)
+	case tag == netproto.TagLookup && p != nil && p.service.Coordinator().HasTailBoundaries() && (s.conn.reader.ZMTP() || !ofServer):
+		s.turn.out = appendHit(s.turn.out, envelope, api.Hit{})
+	case ofReference && s.conn.reader.ZMTP():
+		s.turn.out = netproto.AppendRefusal(s.turn.out, envelope, netproto.StatusFailed, "", nil)
 	default:
-		s.out.B = netproto.AppendRefusal(s.out.B, envelope, statusOf(tag, r), reasonText(err), encodeRefusal(r))
+		s.turn.out = netproto.AppendRefusal(s.turn.out, envelope, statusOf(tag, r), reasonText(err), encodeRefusal(r))
 	}
 }
 
@@ -66,22 +57,21 @@ func statusOf(tag netproto.Tag, r *api.Refusal) byte {
 
 // countRefused counts a request that is refused, and has the log tell of it.
 func (s *session) countRefused(r *api.Refusal, err error) {
-	s.metrics.refused.Add(1)
+	s.conn.loop.metrics.refused.Add(1)
 	denied := (*notAllowedError)(nil)
 	switch {
 	case r.Refusal == api.RefusalBusy:
-		s.metrics.busy.Add(1)
+		s.conn.loop.metrics.busy.Add(1)
 		if errors.Is(err, errNoMemory) {
-			s.server.memory.Refuse()
+			s.shared.memory.Refuse()
 		}
 	case r.Refusal == api.RefusalNotAuthenticated: // which failAuth has logged
 		return
 	case errors.As(err, &denied):
-		s.server.notAllowed[denied.tag].Add(1)
-		s.server.peers.notAllowed(s.peer, denied.name, s.listener.Address, err)
+		s.shared.peers.requestNotAllowed(denied.tag, s.conn.peer, denied.name, s.listener.Address, err)
 		return
 	}
-	s.server.peers.requestRefused(s.peer, err)
+	s.shared.peers.requestRefused(s.conn.peer, err)
 }
 
 // refusalOf returns why a request is refused, for programs.

@@ -316,7 +316,7 @@ func TestRemoteFloodInFlight(t *testing.T) {
 	lookuptest.Eventually(t, "it waits", func() bool { return server.Stat().InFlight == 4 })
 	p.Send(t, plainOf("", netproto.TagPing))
 	p.ClosedWithin(t)
-	lookuptest.Eventually(t, "it is counted", func() bool { return server.closed[closedInFlight].Load() == 1 })
+	lookuptest.Eventually(t, "it is counted", func() bool { return server.peers.closed[closedInFlight].Load() == 1 })
 	lookuptest.Eventually(t, "nothing is held", func() bool { return server.Stat().InFlight == 0 && server.heldBytes() == 0 })
 }
 
@@ -392,7 +392,7 @@ func TestDrainWaitsForUnsentReplies(t *testing.T) {
 			const pings = 400 // 25 MiB, more than the kernel takes
 			ping := plainOf("", netproto.TagPing, make([]byte, 64000))
 			p.Send(t, bytes.Repeat(ping, pings))
-			lookuptest.Eventually(t, "replies are unsent", func() bool { return server.countBusy() == 1 })
+			lookuptest.Eventually(t, "replies are unsent", func() bool { return server.conns.countBusy() == 1 })
 			down := make(chan error, 1)
 			go func() { down <- server.Shutdown(context.Background()) }()
 			lookuptest.Eventually(t, "draining", server.shuttingDown.Load)

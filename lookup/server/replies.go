@@ -1,19 +1,16 @@
 package server
 
-import (
-	"github.com/hitline/hitline/lookup/internal/monotime"
-	"github.com/hitline/hitline/netproto"
-)
+import "github.com/hitline/hitline/netproto"
 
 // queueReply queues a job after those with an equal envelope. It returns false if the connection
 // has twice the requests in flight that it may have: it is to be closed then.
-func (s *session) queueReply(j *job) bool {
-	if int(s.inFlight.Load()) >= 2*s.limits.Load().MaxInFlight+s.inFlightBefore {
+func (js *jobs) queueReply(j *job) bool {
+	s := js.session
+	if int(s.conn.unanswered.Load()) >= 2*s.conn.limits.Load().MaxInFlight+s.conn.unansweredBefore {
 		j.release()
-		s.sendErr = errInFlight // closeJobs records its ask
+		s.conn.fail(errInFlight) // jobs.close records its ask
 		return false
 	}
-	js := &s.jobs
 	if js.last == nil {
 		js.last = map[string]*job{}
 	}
@@ -24,8 +21,8 @@ func (s *session) queueReply(j *job) bool {
 	js.last[key] = j
 	j.bytes = jobBytes
 	js.bytes += j.bytes
-	s.inFlight.Add(1)
-	s.server.inFlight.Add(1)
+	s.conn.unanswered.Add(1)
+	s.shared.inFlight.Add(1)
 	return true
 }
 
@@ -41,56 +38,53 @@ func envelopeKey(envelope []byte) []byte {
 // bareDelimiter is an envelope without addresses.
 var bareDelimiter = string(netproto.AppendFrameHeader(nil, 0, true))
 
-// finish marks a job as answered. It writes the reply unless one to an equal envelope must come
+// answer marks a job as answered. It writes the reply unless one to an equal envelope must come
 // first, and then the replies that waited for it.
-func (s *session) finish(j *job) {
+func (js *jobs) answer(j *job) {
+	s := js.session
 	j.release()
 	clear(j.q.Token)
-	s.charge(j, min(j.bytes, jobBytes+len(j.q.Envelope)+len(j.reply)))
+	js.charge(j, min(j.bytes, jobBytes+len(j.q.Envelope)+len(j.reply)))
 	j.answered = true
 	if j.behind {
-		s.jobs.replyBytes += len(j.reply)
+		js.replyBytes += len(j.reply)
 		return
 	}
-	for j.answered && s.sendErr == nil {
+	for j.answered && !s.conn.isEnding() {
 		if j.next == nil {
-			delete(s.jobs.last, string(envelopeKey(j.q.Envelope)))
+			delete(js.last, string(envelopeKey(j.q.Envelope)))
 		}
-		s.writeReply(j)
+		js.writeReply(j)
 		if j = j.next; j == nil {
 			return
 		}
 		j.behind = false
 		if j.answered {
-			s.jobs.replyBytes -= len(j.reply)
+			js.replyBytes -= len(j.reply)
 		}
 	}
 }
 
 // writeReply appends the reply to a job.
-func (s *session) writeReply(j *job) {
-	js := &s.jobs
+func (js *jobs) writeReply(j *job) {
+	s := js.session
 	js.bytes -= j.bytes
-	s.inFlight.Add(-1)
-	s.server.inFlight.Add(-1)
+	s.conn.unanswered.Add(-1)
+	s.shared.inFlight.Add(-1)
 	if j.err != nil {
-		s.refuse(j.tag, j.pool, j.q.Envelope, j.err)
+		s.appendRefusal(j.q.Tag, j.pool, j.q.Envelope, j.err)
 	} else {
-		s.out.B = append(s.out.B, j.reply...)
+		s.turn.out = append(s.turn.out, j.reply...)
 	}
-	if j.err == nil && j.isHit {
-		s.metrics.observeDurations(max(monotime.Now()-j.began, 0), 1)
-		s.metrics.observeHashes(j.q.NumHashes)
+	if j.err == nil && operations[j.q.Tag].hit {
+		s.conn.loop.metrics.observeHashes(j.q.NumHashes)
+		if j.completed == 0 {
+			s.turn.countLookup(j.began)
+		} else {
+			s.conn.loop.metrics.observeDurations(max(j.completed-j.began, 0), 1)
+		}
 	}
-	s.countAnswer(j.tag)
-	s.answerJobAsk(j)
-	s.flush(flushAt)
-}
-
-// countAnswer counts a request whose reply is written. One that is written after the peer's FIN may have been given up.
-func (s *session) countAnswer(tag netproto.Tag) {
-	s.metrics.requests[tag].Add(1)
-	if s.halfClosed != nil {
-		s.metrics.afterFIN.Add(1)
-	}
+	s.conn.loop.metrics.countAnswer(j.q.Tag, s.conn.isHalfClosed())
+	s.asks.answerJob(j)
+	s.conn.flush(flushAt)
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"io/fs"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -11,102 +10,31 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/admission"
-	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
-
-// Config configures a Server. Zero fields mean the defaults.
-type Config struct {
-	// Listeners are the addresses to serve on, with who may do what there. Default: api.DefaultListen.
-	Listeners []Listener
-	// OtherConnections bounds the connections of listeners that the program serves by itself, such as those of HTTP. The
-	// server leaves file descriptors for them.
-	OtherConnections int
-	// IPCMode is the mode of the files of ipc:// sockets. Default: DefaultIPCMode.
-	IPCMode fs.FileMode
-	// Loops is the number of event loops. Default: GOMAXPROCS.
-	Loops int
-	// Limits protect the server from its peers.
-	Limits Limits
-	// Pools are served besides the server's own pool, to connections that ask for them by name
-	// or by a description. Their names differ.
-	Pools []ServedPool
-	// AcceptPool, if set, returns the service of a pool that a client describes and that is
-	// none of the others. Calls may run at the same time.
-	AcceptPool func(pool coordinator.Pool) (*lookup.Service, error)
-	// MaxPools bounds the described pools. One without connections gives way to a new one,
-	// the one that has been so for longest. Default: 64.
-	MaxPools int
-	// Backend is that of the services: all of them have the same, nil over memory. It need
-	// only be set if there is neither a service nor Pools.
-	Backend *lookup.SharedBackend
-	// Memory, if set, counts what connections hold, in place of an account of Limits.MaxMemory
-	// bytes. The backend's RemoteConfig.Memory should be the same.
-	Memory *lookup.MemoryAccount
-	// AccountBytes bounds the memory of what was asked of one pool: see package tokens. Default: 4 MiB. A negative number
-	// means that no account is kept of where the tokens of prompts went.
-	AccountBytes int
-	// FirstLook and SecondLook are when it is looked for what engines have saved: see tokens.Pool. Tests shorten them.
-	FirstLook, SecondLook time.Duration
-	// CPU is what handshakes of TLS compute on, which the program's other listeners may share. Default: half of the
-	// processors, at least one.
-	CPU *cpushare.Share
-	// Ready, if set, returns why the program is not ready yet, nil if it is. Server.Ready asks it last.
-	Ready func() error
-	// Version is reported by pings, and by Stat on connections without a pool. Empty means "devel".
-	Version string
-	// Logger receives the server's log. Default: none.
-	Logger *slog.Logger
-}
 
 // Server serves a Service on TCP, TLS and unix sockets. It can be started once. All methods are
 // safe for concurrent use.
 type Server struct {
-	lifecycle
+	*lifecycle
+	*shared
 
-	backend   *lookup.SharedBackend // nil over the memory index
-	pools     *pools
-	accounts  *accounting
-	cfg       Config
-	instance  api.Instance         // without its limits
-	pong      atomic.Pointer[pong] // for connections without a pool, nil before the first
-	listeners []Listener           // as configured
-	engine    *gnet.Client         // event loops without listeners
-	acceptor  *acceptor            // of all bound listeners
-	addrs     []string             // bound, see Addrs
+	cfg       *Config
+	ownMemory bool               // nobody else changes the bound of memory
+	listeners []Listener         // as configured
+	cancel    context.CancelFunc // ends jobs
+	events    *eventHandler
+	engine    *gnet.Client // event loops without listeners
+	acceptor  *acceptor    // of all bound listeners
+	addrs     []string     // bound, see Addrs
 
-	limits    atomic.Pointer[Limits] // in effect
-	ctx       context.Context        // of jobs; ends when the server stops
-	cancel    context.CancelFunc
-	workers   workerPools
-	renewer   *lookup.Renewer      // nil over the memory index
-	admission *admission.Admission // of what connections hold
-	peers     *peerLog
-	memory    *lookup.MemoryAccount // of the keys of a store, and what is remembered of it
-	ownMemory bool                  // nobody else changes the bound of memory
-
-	mu       sync.Mutex
-	sessions map[*session]peerConn // open connections
-	loops    map[gnet.EventLoop]*eventLoop
-	wakeFDs  []int // of the loops
-
-	emptied    chan struct{}  // capacity 1: gets a token when the last session has ended
-	drainPoll  time.Duration  // drainPoll
-	halfClosed sync.WaitGroup // the goroutines of half-closed connections
-
+	conns       openConns
+	drainPoll   time.Duration  // drainPoll
+	halfClosed  sync.WaitGroup // the goroutines of half-closed connections
 	sweeps      atomic.Int64   // calls of closeOverdue, see watch
 	evictionLog loglimit.Limit // of logEvictions
-
-	// reported by Stat:
-	connections, inFlight, acceptErrors atomic.Int64
-	closed                              [numReasons]atomic.Int64
-	notAllowed                          [netproto.NumTags]atomic.Int64
-	authFailures                        atomic.Int64
 }
 
 // New returns a server that is not started. service may be nil if there are others in cfg, or
@@ -120,7 +48,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	listeners, err := listenersOf(&cfg)
+	listeners, err := checkListeners(cfg.Listeners)
 	if err != nil {
 		return nil, err
 	}
@@ -141,21 +69,22 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	if ownMemory {
 		cfg.Memory = lookup.NewMemoryAccount(limits.MaxMemory)
 	}
-	s := &Server{
-		listeners: listeners,
-		memory:    cfg.Memory, ownMemory: ownMemory,
-		admission: admission.New(admissionBounds(cfg.Memory, cfg.Backend, limits.MaxConnections)),
-		backend:   cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
-		sessions: map[*session]peerConn{}, loops: map[gnet.EventLoop]*eventLoop{}, peers: newPeerLog(cfg.Logger),
-		emptied: make(chan struct{}, 1), drainPoll: drainPoll,
-	}
-	s.accounts = newAccounting(&cfg)
-	pools.open, pools.close = s.accounts.openAccount, s.accounts.Close
+	accounts := newAccounting(&cfg)
+	pools.open, pools.close = accounts.openAccount, accounts.Close
 	for _, p := range pools.list() {
 		p.account = pools.open(p.service)
 	}
+	s := &Server{
+		lifecycle: newLifecycle(), cfg: &cfg, ownMemory: ownMemory, listeners: listeners,
+		conns: openConns{all: map[*conn]struct{}{}, emptied: make(chan struct{}, 1)}, drainPoll: drainPoll,
+		shared: &shared{
+			backend: cfg.Backend, pools: pools, accounts: accounts, memory: cfg.Memory, peers: newPeerLog(cfg.Logger),
+			admission: admission.New(admissionBounds(cfg.Memory, cfg.Backend, limits.MaxConnections)),
+			loops:     eventLoops{all: map[gnet.EventLoop]*eventLoop{}}, instance: newInstance(cfg.Version),
+		},
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.instance = newInstance(cfg.Version)
 	s.limits.Store(&limits)
+	s.events = &eventHandler{server: s}
 	return s, nil
 }

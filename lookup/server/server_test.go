@@ -85,12 +85,12 @@ func TestGarbage(t *testing.T) {
 		"envelope":           {bytes.Repeat([]byte("\x01\x01\x00"), 20), closedEnvelope},
 		"body without end":   {[]byte("\x00\x10abc"), closedMessageTimeout},
 	} {
-		before := server.closed[c.reason].Load()
+		before := server.peers.closed[c.reason].Load()
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		_, err := p.Write(c.bytes)
 		require.NoError(t, err, name)
 		p.ClosedWithin(t)
-		lookuptest.Eventually(t, name, func() bool { return server.closed[c.reason].Load() == before+1 })
+		lookuptest.Eventually(t, name, func() bool { return server.peers.closed[c.reason].Load() == before+1 })
 		hit, err := good.Lookup(ctx, 8000, coordinator.NewHashes(keys, 32))
 		require.NoError(t, err, name)
 		require.EqualValues(t, 8000, hit.Tokens, name)
@@ -108,13 +108,13 @@ func TestMessageTimeoutIsPerMessage(t *testing.T) {
 		require.NoError(t, server.SetLimits(Limits{MessageTimeout: 500 * time.Millisecond}))
 		var got replies
 		ses := openSession(server, &got)
-		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }
+		overdue := func() closeReason { return ses.conn.overdue(monotime.Now()) }
 		msg := lookuptest.Encode([]byte("ping"), nil)
-		require.NoError(t, turn(ses, msg[:1]))
+		require.NoError(t, serveTurn(ses, msg[:1]))
 		for range 10 {
 			time.Sleep(500 * time.Millisecond)
 			require.Equal(t, closedByPeer, overdue())
-			require.NoError(t, turn(ses, append(msg[1:len(msg):len(msg)], msg[0])))
+			require.NoError(t, serveTurn(ses, append(msg[1:len(msg):len(msg)], msg[0])))
 			require.Equal(t, lookuptest.Encode([]byte{1}, nil), got.last)
 		}
 		time.Sleep(500*time.Millisecond + 1)
@@ -127,7 +127,7 @@ func TestIdleTimeout(t *testing.T) {
 	server := startServer(t, blocks16, Limits{IdleTimeout: 50 * time.Millisecond})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	p.ClosedWithin(t)
-	lookuptest.Eventually(t, "counted", func() bool { return server.closed[closedIdleTimeout].Load() == 1 })
+	lookuptest.Eventually(t, "counted", func() bool { return server.peers.closed[closedIdleTimeout].Load() == 1 })
 }
 
 // A request or a handshake that has begun has a time of its own, however short that
@@ -143,12 +143,12 @@ func TestIdleIsBetweenRequests(t *testing.T) {
 		"nothing":     {"\x00\x04ping", closedIdleTimeout},
 	} {
 		ses := openSession(server, new(replies))
-		require.NoError(t, turn(ses, []byte(c.begun)))
+		require.NoError(t, serveTurn(ses, []byte(c.begun)))
 		now := time.Now()
 		if c.want != closedIdleTimeout {
-			require.Equal(t, closedByPeer, server.overdue(ses, monotime.At(now.Add(5*time.Second))), name)
+			require.Equal(t, closedByPeer, ses.conn.overdue(monotime.At(now.Add(5*time.Second))), name)
 		}
-		require.Equal(t, c.want, server.overdue(ses, monotime.At(now.Add(time.Hour))), name)
+		require.Equal(t, c.want, ses.conn.overdue(monotime.At(now.Add(time.Hour))), name)
 	}
 }
 
@@ -162,18 +162,18 @@ func TestUnreadIsNotSilence(t *testing.T) {
 				_, err := p.Write([]byte("\x04\x07\x04PING\xff\xff"))
 				require.NoError(t, err)
 				p.Reads(t, []byte("\x04\x05\x04PONG"))
-				lookuptest.Eventually(t, "noted", func() bool { return server.someSession().ttl.Load() > 0 })
+				lookuptest.Eventually(t, "noted", func() bool { return server.someSession().conn.times.ttl.Load() > 0 })
 			}
 			held, release := make(chan struct{}), make(chan struct{})
 			server.on(t, func() error { close(held); <-release; return nil })
 			<-held
 			_, err := p.Write(lookuptest.Encode(nil, []byte("ping"), nil))
 			require.NoError(t, err)
-			lookuptest.Eventually(t, "it has arrived", func() bool { return server.countUnread() == 1 })
+			lookuptest.Eventually(t, "it has arrived", func() bool { return server.conns.countUnread() == 1 })
 			ses := server.someSession()
-			ses.lastActive.Store(monotime.At(time.Now().Add(-2 * time.Hour)))
+			ses.conn.times.lastActive.Store(monotime.At(time.Now().Add(-2 * time.Hour)))
 			server.closeOverdue()
-			ses.lastActive.Store(monotime.Now()) // a sweep may come between a read and its note
+			ses.conn.times.lastActive.Store(monotime.Now()) // a sweep may come between a read and its note
 			close(release)
 			require.Equal(t, [][]byte{{}, {1}, {}}, p.Next(t))
 			require.Equal(t, [][]byte{{}, {1}, {}}, p.Ask(t, nil, []byte("ping"), nil))
@@ -183,9 +183,10 @@ func TestUnreadIsNotSilence(t *testing.T) {
 
 // someSession returns a session.
 func (s *Server) someSession() (some *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for some = range s.sessions {
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	for c := range s.conns.all {
+		some = c.protocol.(*session)
 	}
 	return some
 }
@@ -197,7 +198,7 @@ func TestMaxConnections(t *testing.T) {
 		require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
 	}
 	lookuptest.DialPeer(t, server.Addrs()[0]).ClosedWithin(t)
-	require.EqualValues(t, 1, server.closed[closedMaxConnections].Load())
+	require.EqualValues(t, 1, server.peers.closed[closedMaxConnections].Load())
 	require.NoError(t, a.Close())
 	lookuptest.Eventually(t, "a place is free again", func() bool { return server.connections.Load() == 1 })
 	require.Equal(t, [][]byte{{1}, {}}, lookuptest.DialPeer(t, server.Addrs()[0]).Ask(t, []byte("ping"), nil))
@@ -214,7 +215,7 @@ func TestSlowReader(t *testing.T) {
 		}
 	}
 	require.Less(t, sent, 10000, "600 MB of replies were taken from a peer that does not read")
-	lookuptest.Eventually(t, "counted", func() bool { return server.closed[closedSlowReader].Load() == 1 })
+	lookuptest.Eventually(t, "counted", func() bool { return server.peers.closed[closedSlowReader].Load() == 1 })
 	require.Equal(t, [][]byte{{1}, {}}, lookuptest.DialPeer(t, server.Addrs()[0]).Ask(t, []byte("ping"), nil))
 }
 
@@ -265,7 +266,7 @@ func TestResetInTheMiddle(t *testing.T) {
 	msg := append(netproto.AppendLookup(nil, nil, 16000, 32, len(keys)), keys...)
 	_, err := p.Write(msg[:len(msg)/2])
 	require.NoError(t, err)
-	lookuptest.Eventually(t, "the half has arrived", func() bool { return server.countBusy() == 1 })
+	lookuptest.Eventually(t, "the half has arrived", func() bool { return server.conns.countBusy() == 1 })
 	server.pools.own.service.Reset(t.Context())
 	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	_, err = p.Write(msg[len(msg)/2:])
@@ -282,7 +283,7 @@ func TestCutInTheMiddleLosesNothing(t *testing.T) {
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		_, err := p.Write(msg[:len(msg)-1])
 		require.NoError(t, err)
-		lookuptest.Eventually(t, "it has arrived", func() bool { return server.countBusy() == 1 })
+		lookuptest.Eventually(t, "it has arrived", func() bool { return server.conns.countBusy() == 1 })
 		require.NoError(t, p.Close())
 		lookuptest.Eventually(t, "it is gone", func() bool { return server.connections.Load() == 0 })
 	}
@@ -305,12 +306,12 @@ func TestShutdownDeadline(t *testing.T) {
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	_, err := p.Write([]byte{0x01})
 	require.NoError(t, err)
-	lookuptest.Eventually(t, "begun", func() bool { return server.countBusy() == 1 })
+	lookuptest.Eventually(t, "begun", func() bool { return server.conns.countBusy() == 1 })
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	require.ErrorContains(t, server.Shutdown(ctx), "1 connections cut off")
 	p.ClosedWithin(t)
-	require.EqualValues(t, 1, server.closed[closedDraining].Load())
+	require.EqualValues(t, 1, server.peers.closed[closedDraining].Load())
 }
 
 // replies is a connection that keeps what was written last.
@@ -349,7 +350,7 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	round := func() {
 		for p := msg; len(p) > 0; {
 			n := min(len(p), 65521) // odd, so that hashes are cut
-			if err := turn(ses, p[:n]); err != nil {
+			if err := serveTurn(ses, p[:n]); err != nil {
 				t.Fatal(err)
 			}
 			p = p[n:]
@@ -381,12 +382,12 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 	open := make([]*session, sessions)
 	for i := range open {
 		open[i] = openSession(server, new(replies))
-		require.NoError(t, turn(open[i], msg[:len(msg)/2]))
-		require.True(t, open[i].reader.InMessage())
+		require.NoError(t, serveTurn(open[i], msg[:len(msg)/2]))
+		require.True(t, open[i].conn.reader.InMessage())
 	}
 	require.Less(t, lookuptest.HeapBytes()-before, int64(sessions*64<<10))
 	for _, s := range open {
-		s.close()
+		s.conn.close()
 	}
 	runtime.KeepAlive(msg)
 }
@@ -403,12 +404,12 @@ func TestAnnouncedHashesAreSmall(t *testing.T) {
 			open := make([]*session, sessions)
 			for i := range open {
 				open[i] = openSession(server, new(replies))
-				require.NoError(t, turn(open[i], msg))
-				require.True(t, open[i].reader.InMessage())
+				require.NoError(t, serveTurn(open[i], msg))
+				require.True(t, open[i].conn.reader.InMessage())
 			}
 			require.Less(t, lookuptest.HeapBytes()-before, int64(32<<20))
 			for _, s := range open {
-				s.close()
+				s.conn.close()
 			}
 		})
 	}

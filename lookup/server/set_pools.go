@@ -9,33 +9,6 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// GonePool is a pool that SetPools has removed.
-type GonePool struct {
-	Name   string // "" for the server's own
-	Blocks int64  // entries of its memory index, which nobody finds any more; 0 over a store
-}
-
-// SetPools replaces the service of the server's own pool, nil for none, the named pools and what makes described ones, nil if
-// none are accepted. A pool whose service is as before stays with its counters, and so do described pools, unless a named one
-// takes their name. Connections of all others are closed when they have been answered what they have sent. It returns the
-// pools that are gone, and api.ErrConfig if New would.
-func (s *Server) SetPools(own *lookup.Service, named []ServedPool, accept func(coordinator.Pool) (*lookup.Service, error)) ([]GonePool, error) {
-	ps := s.pools
-	ps.setting.Lock()
-	defer ps.setting.Unlock()
-	next, err := ps.configured(own, named, accept)
-	if err != nil {
-		return nil, err
-	}
-	gone := ps.replace(next, accept)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.sessions {
-		_ = c.Wake(nil) // it is being closed already
-	}
-	return gone, nil
-}
-
 // configured returns the pools of a configuration by their names: of those that there are already what is served.
 func (ps *pools) configured(own *lookup.Service, named []ServedPool, accept func(coordinator.Pool) (*lookup.Service, error)) (map[string]*pool, error) {
 	if own == nil && len(named) == 0 && accept == nil {
@@ -146,9 +119,23 @@ func (ps *pools) ownPool() *pool {
 	return ps.own
 }
 
-// acceptor returns what makes described pools, nil if none are accepted.
-func (ps *pools) acceptor() func(coordinator.Pool) (*lookup.Service, error) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return ps.accept
+// newPools returns the pools of cfg and the service of the server's own. It sets the backend
+// of cfg.
+func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
+	if cfg.MaxPools <= 0 {
+		cfg.MaxPools = DefaultMaxPools
+	}
+	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, logger: cfg.Logger}
+	if service != nil {
+		cfg.Backend = service.Backend().Shared()
+	} else if len(cfg.Pools) > 0 && cfg.Pools[0].Service != nil {
+		cfg.Backend = cfg.Pools[0].Service.Backend().Shared()
+	}
+	ps.backend = cfg.Backend
+	var err error
+	if ps.byName, err = ps.configured(service, cfg.Pools, cfg.AcceptPool); err != nil {
+		return nil, err
+	}
+	ps.own = ps.byName[""]
+	return ps, nil
 }

@@ -57,7 +57,7 @@ func TestSetPools(t *testing.T) {
 	stays, leaves, halfway, ofDescribed := peer("a"), peer("b"), peer("b"), peer("d")
 	_, err = halfway.Write([]byte("\x01\x04pi"))
 	require.NoError(t, err)
-	lookuptest.Eventually(t, "begun", func() bool { return server.countBusy() == 1 })
+	lookuptest.Eventually(t, "begun", func() bool { return server.conns.countBusy() == 1 })
 
 	_, err = server.SetPools(nil, nil, nil)
 	require.ErrorIs(t, err, api.ErrConfig)
@@ -84,7 +84,7 @@ func TestSetPools(t *testing.T) {
 	require.Error(t, err)
 	_, err = client.Dial(t.Context(), server.Addrs()[0], client.WithPool("e", lookuptest.Blocks16), client.WithTimeout(lookuptest.Patience))
 	require.ErrorContains(t, err, "accepts no further ones")
-	require.NotZero(t, server.closed[closedPoolGone].Load())
+	require.NotZero(t, server.peers.closed[closedPoolGone].Load())
 	lookuptest.Eventually(t, "their accounts are closed", func() bool {
 		server.pools.closeGone()
 		server.pools.mu.Lock()

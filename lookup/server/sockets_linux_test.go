@@ -21,10 +21,10 @@ func TestSocketOptions(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, unix.IPPROTO_TCP, protocol, "not MPTCP")
 	}))
-	server.mu.Lock()
-	defer server.mu.Unlock()
-	require.Len(t, server.sessions, 1)
-	for _, c := range server.sessions {
+	server.conns.mu.Lock()
+	defer server.conns.mu.Unlock()
+	require.Len(t, server.conns.all, 1)
+	for c := range server.conns.all {
 		for _, o := range []struct{ level, option, want int }{
 			{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 			{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
@@ -32,14 +32,14 @@ func TestSocketOptions(t *testing.T) {
 			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 15},
 			{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 4},
 		} {
-			got, err := unix.GetsockoptInt(c.Fd(), o.level, o.option)
+			got, err := unix.GetsockoptInt(c.wire.Fd(), o.level, o.option)
 			require.NoError(t, err)
 			require.Equal(t, o.want, got, "option %d", o.option)
 		}
-		flags, err := unix.FcntlInt(uintptr(c.Fd()), unix.F_GETFD, 0)
+		flags, err := unix.FcntlInt(uintptr(c.wire.Fd()), unix.F_GETFD, 0)
 		require.NoError(t, err)
 		require.NotZero(t, flags&unix.FD_CLOEXEC)
-		flags, err = unix.FcntlInt(uintptr(c.Fd()), unix.F_GETFL, 0)
+		flags, err = unix.FcntlInt(uintptr(c.wire.Fd()), unix.F_GETFL, 0)
 		require.NoError(t, err)
 		require.NotZero(t, flags&unix.O_NONBLOCK)
 	}

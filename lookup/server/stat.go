@@ -1,11 +1,13 @@
 package server
 
 import (
+	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
+	"github.com/hitline/hitline/lookup/internal/histogram"
 	"github.com/hitline/hitline/simd"
 )
 
@@ -26,15 +28,14 @@ func (s *Server) PoolStats() map[string]api.Stat {
 
 // statFor returns what the peer is told, about its pool, which may be nil. A tenant is told of no other pool, and nothing that
 // other peers change. Who asks is told to those whom the server knows.
-func (ses *session) statFor(c *access.Credential, p *pool) api.Stat {
-	s := ses.server
+func (s *shared) statFor(peer net.Addr, c *access.Credential, p *pool) api.Stat {
 	st := s.poolStat(p)
 	if !c.IsTenant() {
 		st = s.statOf(p)
 	}
 	if t := st.PoolTokens; t != nil {
 		t.LostMost = nil
-		if !ses.isKnown(c) {
+		if !isKnown(peer, c) {
 			t.Askers, t.OtherAskers = nil, nil
 		}
 	}
@@ -47,13 +48,13 @@ func (ses *session) statFor(c *access.Credential, p *pool) api.Stat {
 }
 
 // statOf returns the counters of the server and of a pool, which may be nil.
-func (s *Server) statOf(p *pool) api.Stat {
+func (s *shared) statOf(p *pool) api.Stat {
 	st := s.poolStat(p)
 	st.Pools, st.PoolNames = s.pools.names(nil)
 	st.Connections = s.connections.Load()
 	st.Memory, _, st.MemoryRefused = s.memory.Usage()
 	st.Requests, st.Closed, st.NotAllowed = map[string]int64{}, map[string]int64{}, map[string]int64{}
-	for _, m := range s.loopMetrics() {
+	for _, m := range s.loops.metrics() {
 		addCounts(st.Requests, m.requests[:], tagName)
 		st.Memory += m.held.Load()
 		st.RequestsRefused += m.refused.Load()
@@ -61,18 +62,18 @@ func (s *Server) statOf(p *pool) api.Stat {
 		st.AfterFIN += m.afterFIN.Load()
 	}
 	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()
-	addCounts(st.Closed, s.closed[:], func(r int) string { return closeReason(r).String() })
-	addCounts(st.NotAllowed, s.notAllowed[:], tagName)
-	st.AuthFailures = s.authFailures.Load()
+	addCounts(st.Closed, s.peers.closed[:], func(r int) string { return closeReason(r).String() })
+	addCounts(st.NotAllowed, s.peers.notAllowed[:], tagName)
+	st.AuthFailures = s.peers.authFailures.Load()
 	return st
 }
 
 // poolStat returns the counters of a pool, which may be nil, and what of the server does not change.
-func (s *Server) poolStat(p *pool) api.Stat {
-	st := api.Stat{Version: s.cfg.Version, Kernel: simd.Kernel(), Backend: "memory"}
+func (s *shared) poolStat(p *pool) api.Stat {
+	st := api.Stat{Version: s.instance.Version, Kernel: simd.Kernel(), Backend: "memory"}
 	if s.backend != nil {
 		st.Backend, st.BackendState = s.backend.Name(), s.backend.State()
-		if err := s.BackendFailure(); err != nil {
+		if err := s.backend.Failure(); err != nil {
 			st.BackendError = err.Error()
 		}
 	}
@@ -95,23 +96,42 @@ func addCounts(counts map[string]int64, counters []atomic.Int64, nameOf func(i i
 	}
 }
 
-// tagName returns the name of a request.
-func tagName(tag int) string { return netproto.Tag(tag).String() }
-
-// RequestTags returns the keys that Stat.Requests may have. The caller owns the result.
-func RequestTags() (names []string) {
-	for tag := range netproto.Tag(netproto.NumTags) {
-		names = append(names, tag.String())
-	}
-	return names
+// LookupDurations returns a histogram of the durations in seconds of the answered lookups:
+// from the read in which the first byte arrived until the replies of its turn were written, or until a worker's answer
+// had come. The caller owns it.
+func (s *Server) LookupDurations() api.Histogram {
+	durations := func(m *loopMetrics) *histogram.Counts { return &m.durations }
+	return histogram.Merge(durationBounds[:], float64(time.Second), s.loops.histograms(durations)...)
 }
 
-// RequestNames returns the keys that Stat.NotAllowed may have. The caller owns the result.
-func RequestNames() (names []string) {
-	for tag := range netproto.Tag(netproto.NumTags) {
-		if !access.Permissions(0).Allows(tag) {
-			names = append(names, tag.String())
-		}
-	}
-	return names
+// LookupHashes returns a histogram of the number of hashes of those lookups. The caller owns
+// it.
+func (s *Server) LookupHashes() api.Histogram {
+	hashes := func(m *loopMetrics) *histogram.Counts { return &m.hashes }
+	return histogram.Merge(hashBounds[:], 1, s.loops.histograms(hashes)...)
 }
+
+// BackendCalls returns histograms of the durations in seconds of the calls of the backend: see
+// lookup.SharedBackend.CallDurations. It is nil over the memory index.
+func (s *Server) BackendCalls() map[string]api.Histogram {
+	if s.backend == nil {
+		return nil
+	}
+	return s.backend.CallDurations()
+}
+
+// histograms returns one histogram of each loop: the one that of selects.
+func (ls *eventLoops) histograms(of func(m *loopMetrics) *histogram.Counts) []*histogram.Counts {
+	var all []*histogram.Counts
+	for _, m := range ls.metrics() {
+		all = append(all, of(m))
+	}
+	return all
+}
+
+// tokensOf returns where the tokens of a pool went, nil if that is not known.
+func (s *shared) tokensOf(p *pool) *api.PoolTokens { return s.accounts.Status(p.account) }
+
+// Instance returns the instance that pings and stats name. Each Server is another one. PromptAlignment, which is of a
+// connection's pool, is 0, and Draining is false. The caller must not modify Requests.
+func (s *Server) Instance() api.Instance { return s.identity() }

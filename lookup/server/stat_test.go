@@ -39,8 +39,8 @@ func TestRequestsAreCounted(t *testing.T) {
 		}
 		require.Len(t, want, netproto.NumTags)
 		require.ElementsMatch(t, RequestTags(), slices.Collect(maps.Keys(want)))
-		require.Len(t, server.loops, 2)
-		for _, l := range server.loops {
+		require.Len(t, server.loops.all, 2)
+		for _, l := range server.loops.all {
 			require.Positive(t, l.metrics.requests[netproto.TagPing].Load())
 		}
 	})
@@ -89,6 +89,6 @@ func TestRequestsAreCountedBeforeTheirReplies(t *testing.T) {
 	server := unstarted(t)
 	conn := &countedWrites{t: t, server: server}
 	ping := plainOf("", netproto.TagPing, make([]byte, flushAt/2))
-	require.NoError(t, turn(openSession(server, conn), bytes.Repeat(ping, 5)))
+	require.NoError(t, serveTurn(openSession(server, conn), bytes.Repeat(ping, 5)))
 	require.EqualValues(t, 5, conn.pings)
 }

@@ -4,45 +4,44 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/server/internal/sockets"
 )
 
-// sweepEvery is the interval of closeOverdue. Timeouts are seconds long.
-const sweepEvery = time.Second
-
-// closeOverdue closes the connections that have passed a timeout. An idle connection with
-// unread bytes is not closed: its loop is late, not its peer.
-func (s *Server) closeOverdue() {
-	s.sweeps.Add(1)
-	now := monotime.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for ses, c := range s.sessions {
-		if ses.unsent.Load() != 0 {
-			_ = c.Wake(nil) // its event loop sets unsentSince anew
-		}
-		reason := s.overdue(ses, now)
-		if reason == closedByPeer || reason.bySilence() && ses.hasUnread(c) { // s.mu keeps the descriptor open: see OnClose
-			continue
-		}
-		ses.reason.Store(uint32(reason))
-		if err := c.Close(); err != nil {
-			s.cfg.Logger.Warn("cannot close a connection", "reason", reason, "error", err)
-		}
+// overdue returns the timeout that a connection has passed, closedByPeer if it has passed none. Any goroutine may call it.
+func (c *conn) overdue(now int64) closeReason {
+	t, limits := c.times, c.limits.Load()
+	if since := c.unsent.since.Load(); since != 0 && now-since > int64(limits.WriteTimeout) {
+		return closedWriteTimeout
 	}
+	if t.expiredAt(time.Now()) {
+		return closedExpired
+	}
+	if c.kept.size() > 0 { // the server is late, not its peer
+		return closedByPeer
+	}
+	if since := t.messageSince.Load(); since != 0 && now-since > int64(limits.MessageTimeout) {
+		return closedMessageTimeout
+	}
+	if since := t.handshakeSince.Load(); since != 0 && now-since > int64(limits.HandshakeTimeout) {
+		return closedHandshakeTimeout
+	}
+	if ttl := t.ttl.Load(); ttl > 0 && now-t.lastActive.Load() > ttl {
+		return closedHeartbeatTimeout
+	}
+	idle := t.messageSince.Load() == 0 && t.handshakeSince.Load() == 0 && c.unanswered.Load() == 0
+	if limits.IdleTimeout > 0 && idle && now-t.lastActive.Load() > int64(limits.IdleTimeout) {
+		return closedIdleTimeout
+	}
+	return closedByPeer
 }
 
-// exceededLimit returns which limit the peer of a closed connection has passed, for the log. It
-// returns nil if the reason is no limit, or has an error of its own.
-func (s *Server) exceededLimit(ses *session, reason closeReason) error {
-	limits := ses.limits.Load()
-	switch reason {
+// exceededLimit returns which limit the peer has passed if another goroutine has ended the connection for that, for the
+// log. Otherwise it returns nil.
+func (c *conn) exceededLimit() error {
+	limits := c.limits.Load()
+	switch c.reason() {
 	case closedMemory:
-		return fmt.Errorf("limits.max_memory is used up; this connection held %d bytes of it", ses.held.Bytes())
-	case closedSlowReader:
-		return fmt.Errorf("more than %d bytes of replies are not read", limits.MaxUnsent)
-	case closedInFlight:
-		return fmt.Errorf("more than limits.max_in_flight (%d) requests have no reply, or more than a message and %d bytes wait behind one that changes something", limits.MaxInFlight, maxInFlightBytes)
+		return fmt.Errorf("limits.max_memory is used up; this connection held %d bytes of it", c.held.Bytes())
 	case closedWriteTimeout:
 		return fmt.Errorf("no reply was read for limits.write_timeout (%v)", limits.WriteTimeout)
 	case closedMessageTimeout:
@@ -55,30 +54,19 @@ func (s *Server) exceededLimit(ses *session, reason closeReason) error {
 	return nil
 }
 
-// overdue returns the timeout that a session has passed, closedByPeer if it has passed none.
-func (s *Server) overdue(ses *session, now int64) closeReason {
-	limits := ses.limits.Load()
-	if since := ses.unsentSince.Load(); since != 0 && now-since > int64(limits.WriteTimeout) {
-		return closedWriteTimeout
-	}
-	if ses.expiredAt(time.Now()) {
-		return closedExpired
-	}
-	if ses.keeping.Load() { // the server is late, not its peer
-		return closedByPeer
-	}
-	if since := ses.messageSince.Load(); since != 0 && now-since > int64(limits.MessageTimeout) {
-		return closedMessageTimeout
-	}
-	if since := ses.handshakeSince.Load(); since != 0 && now-since > int64(limits.HandshakeTimeout) {
-		return closedHandshakeTimeout
-	}
-	if ttl := ses.ttl.Load(); ttl > 0 && now-ses.lastActive.Load() > ttl {
-		return closedHeartbeatTimeout
-	}
-	idle := ses.messageSince.Load() == 0 && ses.handshakeSince.Load() == 0 && ses.inFlight.Load() == 0
-	if limits.IdleTimeout > 0 && idle && now-ses.lastActive.Load() > int64(limits.IdleTimeout) {
-		return closedIdleTimeout
-	}
-	return closedByPeer
+// isBusy reports whether a request is unfinished or a reply not sent. Any goroutine may call it.
+func (c *conn) isBusy() bool {
+	return c.kept.size() > 0 || c.unsent.bytes.Load() != 0 || c.times.messageSince.Load() != 0 || c.unanswered.Load() != 0
+}
+
+// canClose reports whether closing the connection now loses nothing: no unfinished or
+// unread request, and no unsent reply. Its event loop calls it.
+func (c *conn) canClose() bool {
+	return c.isAnswered() && c.times.messageSince.Load() == 0 && c.wire.OutboundBuffered() == 0 && !c.hasUnread()
+}
+
+// hasUnread reports whether the peer has sent bytes that are not read yet. What a TLS connection
+// has goes first: it moves from there to wire. The event loop calls it, or who holds openConns.mu.
+func (c *conn) hasUnread() bool {
+	return c.tls != nil && c.tls.HasPending() || sockets.HasUnread(c.wire.Fd())
 }

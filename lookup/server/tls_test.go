@@ -23,6 +23,7 @@ import (
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/server/internal/sockets"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -157,7 +158,7 @@ func TestTLSPeersThatNeverRead(t *testing.T) {
 		server, _ := startTLSServer(t, limits, Settings{TLS: serverTLS})
 		p := dialTLS(t, server, clientTLS())
 		_, _ = p.Write(requests) // it may be closed meanwhile
-		lookuptest.Eventually(t, "closed", func() bool { return server.closed[reason].Load() == 1 })
+		lookuptest.Eventually(t, "closed", func() bool { return server.peers.closed[reason].Load() == 1 })
 		lookuptest.Eventually(t, "gone", func() bool { return server.Stat().Connections == 0 })
 	}
 }
@@ -178,9 +179,9 @@ func TestTLSEndOfPeer(t *testing.T) {
 			require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
 			_, err := p.Write([]byte("\x00\x04pi")) // the middle of a request
 			require.NoError(t, err)
-			lookuptest.Eventually(t, "begun", func() bool { return server.countBusy() == 1 })
+			lookuptest.Eventually(t, "begun", func() bool { return server.conns.countBusy() == 1 })
 			end(p.Conn.(*tls.Conn))
-			lookuptest.Eventually(t, "counted", func() bool { return server.closed[closedByPeer].Load() == 1 })
+			lookuptest.Eventually(t, "counted", func() bool { return server.peers.closed[closedByPeer].Load() == 1 })
 			lookuptest.Eventually(t, "gone", func() bool { return server.Stat().Connections == 0 })
 		})
 	}
@@ -198,13 +199,13 @@ func TestTLSRepliesBeforeTheEnd(t *testing.T) {
 			_, err = p.Write(make([]byte, 1000))
 		}
 	}()
-	lookuptest.Eventually(t, "closed", func() bool { return server.closed[closedFlags].Load() == 1 })
+	lookuptest.Eventually(t, "closed", func() bool { return server.peers.closed[closedFlags].Load() == 1 })
 	p.Reads(t, replies)
 	_, err := p.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 	require.NoError(t, p.Close())
 	lookuptest.Eventually(t, "gone", func() bool { return server.Stat().Connections == 0 })
-	require.EqualValues(t, 1, server.closed[closedFlags].Load())
+	require.EqualValues(t, 1, server.peers.closed[closedFlags].Load())
 }
 
 // dialNarrow is dialTLS on a connection of which the kernel keeps a few KiB alone.
@@ -217,8 +218,8 @@ func dialNarrow(t testing.TB, s *Server) *lookuptest.Peer {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.NetConn().Close() })
 	require.NoError(t, conn.SetDeadline(time.Now().Add(lookuptest.Patience)))
-	lookuptest.Eventually(t, "served", func() bool { return s.numSessions() == 1 })
-	require.NoError(t, s.someSession().tls.SetWriteBuffer(4<<10))
+	lookuptest.Eventually(t, "served", func() bool { return s.conns.number() == 1 })
+	require.NoError(t, s.someSession().conn.tls.SetWriteBuffer(4<<10))
 	return &lookuptest.Peer{Conn: conn}
 }
 
@@ -247,11 +248,11 @@ func TestTLSHandshakesThatFail(t *testing.T) {
 			cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cfg.Certificates[0], nil }
 		}
 		require.ErrorContains(t, refusedTLS(t, server, c.client), c.says, name)
-		lookuptest.Eventually(t, name, func() bool { return server.closed[closedTLSHandshake].Load() == 1 })
+		lookuptest.Eventually(t, name, func() bool { return server.peers.closed[closedTLSHandshake].Load() == 1 })
 		lookuptest.Eventually(t, "gone", func() bool { return server.Stat().Connections == 0 })
 		require.Contains(t, log.String(), c.logs)
 		require.Contains(t, log.String(), "reason=tls_handshake peer=127.0.0.1:")
-		require.Zero(t, server.numSessions())
+		require.Zero(t, server.conns.number())
 	}
 }
 
@@ -276,7 +277,7 @@ func TestTLSHandshakeTimeout(t *testing.T) {
 	_, _ = p.Write([]byte{22, 3, 1, 2, 0, 1}) // the beginning of a ClientHello; it may be too late
 	p.ClosedWithin(t)
 	lookuptest.Eventually(t, "gone", func() bool { return server.Stat().Connections == 0 })
-	require.EqualValues(t, 1, server.closed[closedTLSHandshake].Load())
+	require.EqualValues(t, 1, server.peers.closed[closedTLSHandshake].Load())
 	require.Contains(t, log.String(), "limits.handshake_timeout (200ms)")
 }
 
@@ -294,21 +295,21 @@ func TestTLSMixedUp(t *testing.T) {
 	require.NoError(t, err)
 	p.ClosedWithin(t)
 	lookuptest.Eventually(t, "logged", func() bool { return strings.Contains(log.String(), "must begin with tls://") })
-	require.EqualValues(t, 1, server.closed[closedTLSHandshake].Load())
+	require.EqualValues(t, 1, server.peers.closed[closedTLSHandshake].Load())
 
 	plainLog := &logtest.Buffer{}
 	plain := startLogging(t, blocks16, Limits{}, slog.New(slog.NewTextHandler(plainLog, nil)))
 	require.Error(t, tls.Client(lookuptest.DialPeer(t, hostOf(plain)).Conn, clientTLS()).Handshake())
 	lookuptest.Eventually(t, "logged", func() bool { return strings.Contains(plainLog.String(), "this address has none") })
-	require.EqualValues(t, 1, plain.closed[closedFirstByte].Load())
+	require.EqualValues(t, 1, plain.peers.closed[closedFirstByte].Load())
 }
 
 // A probe of the port, which connects and closes, is no failed handshake.
 func TestTLSProbe(t *testing.T) {
 	server, log := startTLSServer(t, Limits{}, Settings{TLS: serverTLS})
 	require.NoError(t, lookuptest.DialPeer(t, hostOf(server)).Close())
-	lookuptest.Eventually(t, "counted", func() bool { return server.closed[closedByPeer].Load() == 1 })
-	require.Zero(t, server.closed[closedTLSHandshake].Load())
+	lookuptest.Eventually(t, "counted", func() bool { return server.peers.closed[closedByPeer].Load() == 1 })
+	require.Zero(t, server.peers.closed[closedTLSHandshake].Load())
 	require.NotContains(t, log.String(), "level=WARN")
 }
 
@@ -320,7 +321,7 @@ func TestTLSMaxConnections(t *testing.T) {
 	silent := lookuptest.DialPeer(t, hostOf(server)) // before its handshake
 	eventuallyConnections(t, server, 2)
 	lookuptest.DialPeer(t, hostOf(server)).ClosedWithin(t)
-	require.EqualValues(t, 1, server.closed[closedMaxConnections].Load())
+	require.EqualValues(t, 1, server.peers.closed[closedMaxConnections].Load())
 	require.NoError(t, silent.Close())
 	eventuallyConnections(t, server, 1)
 	require.Equal(t, [][]byte{{1}, {}}, dialTLS(t, server, clientTLS()).Ask(t, []byte("ping"), nil))
@@ -358,7 +359,7 @@ func TestTLSShutdown(t *testing.T) {
 	silent := lookuptest.DialPeer(t, hostOf(server))
 	require.Equal(t, [][]byte{{1}, {}}, idle.Ask(t, []byte("ping"), nil))
 	busy.Send(t, []byte("\x00\x04pi"))
-	lookuptest.Eventually(t, "begun", func() bool { return server.countBusy() == 1 })
+	lookuptest.Eventually(t, "begun", func() bool { return server.conns.countBusy() == 1 })
 	eventuallyConnections(t, server, 3)
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(context.Background()) }()
@@ -382,7 +383,7 @@ func TestTLSShutdownAnswersWhatHasArrived(t *testing.T) {
 	server.on(t, func() error { close(held); <-release; return nil })
 	<-held
 	p.Send(t, lookuptest.Encode([]byte("ping"), []byte("late")))
-	lookuptest.Eventually(t, "arrived", func() bool { return server.countUnread() == 1 })
+	lookuptest.Eventually(t, "arrived", func() bool { return server.conns.countUnread() == 1 })
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(context.Background()) }()
 	lookuptest.Eventually(t, "draining", func() bool { return server.shuttingDown.Load() })
@@ -397,16 +398,16 @@ func TestTLSShutdownSendsReplies(t *testing.T) {
 	p := dialNarrow(t, server)
 	requests, replies := pings64(1)
 	p.Send(t, requests)
-	lookuptest.Eventually(t, "answered", func() bool { return server.someSession().inPair() > 0 && server.countBusy() == 0 })
+	lookuptest.Eventually(t, "answered", func() bool { return server.someSession().inPair() > 0 && server.conns.countBusy() == 0 })
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(context.Background()) }()
-	lookuptest.Eventually(t, "no session", func() bool { return server.numSessions() == 0 })
+	lookuptest.Eventually(t, "no session", func() bool { return server.conns.number() == 0 })
 	p.Reads(t, replies)
 	require.NoError(t, <-down)
 }
 
 // inPair returns how many bytes of replies the peer's goroutine has not taken yet.
-func (s *session) inPair() int64 { return unacknowledged(s.peerConn.Fd()) }
+func (s *session) inPair() int64 { return sockets.Unacknowledged(s.conn.wire.Fd()) }
 
 // At the end of its time Shutdown cuts off a peer that does not read, and says so.
 func TestTLSShutdownDeadline(t *testing.T) {
@@ -454,14 +455,14 @@ func TestTLSCertificateExpires(t *testing.T) {
 	certificate := authority.LeafUntil(time.Now().Add(time.Hour), "short")
 	short := dialTLS(t, server, clientTLS(certificate))
 	require.Equal(t, [][]byte{{1}, {}}, short.Ask(t, []byte("ping"), nil))
-	expires := &server.someSession().expires
+	expires := &server.someSession().conn.times.expires
 	require.Equal(t, certificate.Leaf.NotAfter.UnixMicro(), expires.Load())
 	long := dialTLS(t, server, clientTLS(authority.Leaf("long")))
 	require.Equal(t, [][]byte{{1}, {}}, long.Ask(t, []byte("ping"), nil))
 	expires.Store(1) // as if it had come: a real end could come before the first request
 	_, err := short.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
-	require.EqualValues(t, 1, server.closed[closedExpired].Load())
+	require.EqualValues(t, 1, server.peers.closed[closedExpired].Load())
 	require.Equal(t, [][]byte{{1}, {}}, long.Ask(t, []byte("ping"), nil))
 }
 
@@ -487,7 +488,7 @@ func TestTLSOtherAuthorities(t *testing.T) {
 	require.NoError(t, server.SetListener(server.Addrs()[0], mutualTLS(second)))
 	_, err := old.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
-	require.EqualValues(t, 1, server.closed[closedRevoked].Load())
+	require.EqualValues(t, 1, server.peers.closed[closedRevoked].Load())
 	require.Equal(t, [][]byte{{1}, {}}, renewed.Ask(t, []byte("ping"), nil))
 	_, err = late.Read(make([]byte, 1))
 	require.ErrorContains(t, err, "certificate required", "it has none of an authority that is asked for")

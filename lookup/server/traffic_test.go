@@ -21,6 +21,7 @@ import (
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/server/internal/sockets"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -89,17 +90,16 @@ func rawExplain(hashes []byte, hashLen int) []byte {
 	return append(netproto.AppendLookupFrom(nil, nil, netproto.TagExplain, uint32(16*n), 0, hashLen, len(hashes)), hashes...)
 }
 
-// turn serves bytes in a turn, as serveTraffic does.
-func turn(ses *session, p []byte) error {
-	ses.beginTurn()
-	ses.lastActive.Store(monotime.At(ses.turnStart))
-	return ses.endTurn(ses.receive(p))
+// turn serves bytes in a turn, as conn.serve does.
+func serveTurn(ses *session, p []byte) error {
+	ses.conn.beginTurn()
+	return ses.conn.endTurn(ses.conn.receive(p))
 }
 
-// wake wakes a session in a turn, as serveTraffic does.
+// wake wakes a session in a turn, as conn.serve does.
 func wake(ses *session) error {
-	ses.beginTurn()
-	return ses.endTurn(ses.wake())
+	ses.conn.beginTurn()
+	return ses.conn.endTurn(ses.conn.wake())
 }
 
 // driven is a session whose event loop is the test.
@@ -117,12 +117,14 @@ func drive(t *testing.T, server *Server) *driven {
 		t.Cleanup(server.workers.stop)
 	}
 	d := new(driven)
-	d.session = openSession(server, &d.got)
-	fds, err := socketPair()
+	fds, err := sockets.Pair()
 	require.NoError(t, err)
-	d.wakeSocket, d.loop = fds[0], &eventLoop{wakeFD: fds[1], recorder: server.accounts.NewRecorder()}
+	d.wakeSocket = fds[0]
+	loop := server.newEventLoop(fds[1])
+	server.loops.add(new(testLoop), loop)
+	d.session = sessionOf(server, loop, &d.got, openListener(nil))
 	t.Cleanup(func() {
-		d.close()
+		d.conn.close()
 		require.NoError(t, errors.Join(unix.Close(fds[0]), unix.Close(fds[1])))
 	})
 	return d
@@ -133,27 +135,28 @@ func (d *driven) next(t *testing.T) {
 	t.Helper()
 	_, err := unix.Read(d.wakeSocket, make([]byte, 1))
 	require.NoError(t, err)
-	require.Same(t, d.session, d.loop.pop())
-	d.loop.mu.Lock()
-	d.loop.signaled = false
-	d.loop.mu.Unlock()
+	loop := d.conn.loop
+	require.Same(t, d.conn, loop.pop())
+	loop.mu.Lock()
+	loop.signaled = false
+	loop.mu.Unlock()
 	require.NoError(t, wake(d.session))
 }
 
 // finish wakes the session until all that it has received is answered.
 func (d *driven) finish(t *testing.T) {
 	t.Helper()
-	for d.inFlight.Load() > 0 || d.isKeeping() {
+	for d.conn.unanswered.Load() > 0 || d.conn.isKeeping() {
 		d.next(t)
 	}
 }
 
 // numKeeping returns how many connections keep bytes behind a change.
 func (s *Server) numKeeping() (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for ses := range s.sessions {
-		if ses.keeping.Load() {
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	for c := range s.conns.all {
+		if c.kept.size() > 0 {
 			n++
 		}
 	}
@@ -201,7 +204,7 @@ func TestKeptBytesAreBounded(t *testing.T) {
 	lookuptest.Eventually(t, "the reset has begun", func() bool { return gate.Held.Load() == 1 })
 	_, _ = flood.Write(bytes.Repeat(ping, most+2)) // it is closed meanwhile
 	flood.ClosedWithin(t)
-	lookuptest.Eventually(t, "it is counted", func() bool { return server.closed[closedInFlight].Load() == 1 })
+	lookuptest.Eventually(t, "it is counted", func() bool { return server.peers.closed[closedInFlight].Load() == 1 })
 	lookuptest.Eventually(t, "only what the reset takes is held", func() bool { return server.heldBytes() < 2*jobBytes })
 
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
@@ -221,15 +224,15 @@ func TestKeptBytesAreBounded(t *testing.T) {
 func TestKeptIsServedInPieces(t *testing.T) {
 	d := drive(t, unstarted(t))
 	const pings = 100_000
-	require.NoError(t, turn(d.session, append(plainOf("", netproto.TagReset), bytes.Repeat(plainOf("", netproto.TagPing), pings)...)))
+	require.NoError(t, serveTurn(d.session, append(plainOf("", netproto.TagReset), bytes.Repeat(plainOf("", netproto.TagPing), pings)...)))
 	turns, began := 0, int64(0)
-	for ; d.isKeeping(); turns++ {
+	for ; d.conn.isKeeping(); turns++ {
 		began = monotime.Now()
 		d.next(t)
 	}
 	require.Equal(t, pings+1, d.got.count(t))
 	require.Greater(t, turns, 2)
-	require.GreaterOrEqual(t, d.lastActive.Load(), began, "idle since the last of them")
+	require.GreaterOrEqual(t, d.conn.times.lastActive.Load(), began, "idle since the last of them")
 }
 
 // TestIdleBeginsBehindWhatWasKept has a change take longer than a connection may be idle.
@@ -242,16 +245,39 @@ func TestIdleBeginsBehindWhatWasKept(t *testing.T) {
 		server, err := New(service, Config{Limits: Limits{IdleTimeout: time.Second}})
 		require.NoError(t, err)
 		d := drive(t, server)
-		require.NoError(t, turn(d.session, append(plainOf("", netproto.TagReset), plainOf("", netproto.TagPing)...)))
+		require.NoError(t, serveTurn(d.session, append(plainOf("", netproto.TagReset), plainOf("", netproto.TagPing)...)))
 		time.Sleep(lookuptest.Patience / 2)
-		require.Equal(t, closedByPeer, server.overdue(d.session, monotime.Now()))
+		require.Equal(t, closedByPeer, d.conn.overdue(monotime.Now()))
 		close(gate.Open)
 		d.finish(t)
 		require.Equal(t, 2, d.got.count(t))
 		time.Sleep(time.Second)
-		require.Equal(t, closedByPeer, server.overdue(d.session, monotime.Now()))
+		require.Equal(t, closedByPeer, d.conn.overdue(monotime.Now()))
 		time.Sleep(time.Millisecond)
-		require.Equal(t, closedIdleTimeout, server.overdue(d.session, monotime.Now()))
+		require.Equal(t, closedIdleTimeout, d.conn.overdue(monotime.Now()))
+	})
+}
+
+// TestMessageTimeoutBehindWhatWasKept has a change take long, behind which a request has begun: its time begins when it is
+// read.
+func TestMessageTimeoutBehindWhatWasKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const held, limit = lookuptest.Patience / 2, lookuptest.Patience * 3 / 4
+		store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+		store.Holding(gate, "reset", "")
+		service, err := lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
+		require.NoError(t, err)
+		server, err := New(service, Config{Limits: Limits{MessageTimeout: limit}})
+		require.NoError(t, err)
+		d := drive(t, server)
+		require.NoError(t, serveTurn(d.session, append(plainOf("", netproto.TagReset), plainOf("", netproto.TagPing)[:3]...)))
+		time.Sleep(held)
+		close(gate.Open)
+		d.finish(t)
+		time.Sleep(limit)
+		require.Equal(t, closedByPeer, d.conn.overdue(monotime.Now()))
+		time.Sleep(time.Millisecond)
+		require.Equal(t, closedMessageTimeout, d.conn.overdue(monotime.Now()))
 	})
 }
 
@@ -262,16 +288,16 @@ func TestLargeLookupIsAJob(t *testing.T) {
 	want, err := server.pools.own.service.Lookup(t.Context(), 16<<17, coordinator.NewHashes(hashes, 32))
 	require.NoError(t, err)
 	d := drive(t, server)
-	require.NoError(t, turn(d.session, append(rawLookup(hashes, 32), plainOf("", netproto.TagPing)...)))
-	require.True(t, d.isKeeping())
-	require.EqualValues(t, 1, d.inFlight.Load())
+	require.NoError(t, serveTurn(d.session, append(rawLookup(hashes, 32), plainOf("", netproto.TagPing)...)))
+	require.True(t, d.conn.isKeeping())
+	require.EqualValues(t, 1, d.conn.unanswered.Load())
 	require.Zero(t, d.got.Len())
 	d.finish(t)
 	p := &lookuptest.Peer{In: d.got.Bytes()}
 	p.Expect(t, fmt.Sprintf("%08x", want.Tokens), "01")
 	require.EqualValues(t, 1, server.Stat().Requests["lookup"])
 
-	require.NoError(t, turn(d.session, rawLookup(hashes[:64*32], 32)))
-	require.Zero(t, d.inFlight.Load(), "one of few hashes is answered as it arrives")
+	require.NoError(t, serveTurn(d.session, rawLookup(hashes[:64*32], 32)))
+	require.Zero(t, d.conn.unanswered.Load(), "one of few hashes is answered as it arrives")
 	require.Equal(t, 3, d.got.count(t))
 }

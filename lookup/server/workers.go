@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup"
 )
 
@@ -40,18 +39,16 @@ const (
 	numSizes
 )
 
-// size returns largeSize for a job that is not small, or whose blocks have more keys than a small request has hashes.
-func (j *job) size() jobSize {
-	if !j.isSmall() || j.pool != nil && j.neededBytes*j.pool.keysPerHash > admission.SmallBytes {
-		return largeSize
-	}
-	return smallSize
+// task is what a worker runs: a job.
+type task interface {
+	size() jobSize
+	run()
 }
 
 // connQueue holds the jobs of one connection that wait for a worker of one pool.
 // workerPool.mu guards it.
 type connQueue struct {
-	jobs     [numSizes][]*job
+	jobs     [numSizes][]task
 	running  [numSizes]int  // jobs that workers have taken
 	runnable [numSizes]bool // listed in workerPool.conns
 }
@@ -76,7 +73,7 @@ func newWorkerPool(workers int) *workerPool {
 }
 
 // submit queues a job.
-func (p *workerPool) submit(q *connQueue, j *job) {
+func (p *workerPool) submit(q *connQueue, j task) {
 	size := j.size()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,7 +148,7 @@ func (p *workerPool) nextConn() (*connQueue, jobSize) {
 
 // dequeue removes the next job of a size from the queue. Its connection goes to the end
 // of the list. mu is held.
-func (p *workerPool) dequeue(q *connQueue, size jobSize) *job {
+func (p *workerPool) dequeue(q *connQueue, size jobSize) task {
 	j := q.jobs[size][0]
 	q.jobs[size][0] = nil
 	q.jobs[size] = q.jobs[size][1:]

@@ -100,7 +100,7 @@ func TestPlainRefused(t *testing.T) {
 		{"PLAIN without tokens", true, slices.Concat(plainGreeting, good), zmtpAnswer[:64], closedMechanism},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			before := server.closed[c.reason].Load()
+			before := server.peers.closed[c.reason].Load()
 			address := server.Addrs()[0]
 			if c.open {
 				address = server.Addrs()[1]
@@ -110,7 +110,7 @@ func TestPlainRefused(t *testing.T) {
 			got, err := io.ReadAll(p)
 			require.NoError(t, err, "closed in order")
 			require.Equal(t, string(c.want), string(got))
-			lookuptest.Eventually(t, "counted", func() bool { return server.closed[c.reason].Load() == before+1 })
+			lookuptest.Eventually(t, "counted", func() bool { return server.peers.closed[c.reason].Load() == before+1 })
 		})
 	}
 	st := statOfServer(t, server)
@@ -150,10 +150,10 @@ func TestPlainAfterSetListener(t *testing.T) {
 		var got replies
 		ses, l := fedSession(t, unstarted(t), settingsOf(t, access.Ping, tokenOf("engines", access.All)), &got)
 		ses.servePlain()
-		require.NoError(t, turn(ses, plainGreeting))
+		require.NoError(t, serveTurn(ses, plainGreeting))
 		require.Equal(t, plainRest, got.last[len(got.last)-len(plainRest):])
 		l.setSettings(c.then)
-		err := turn(ses, bytes.Clone(c.hello)) // it is overwritten
+		err := serveTurn(ses, bytes.Clone(c.hello)) // it is overwritten
 		require.Equal(t, string(c.want), string(got.last), name)
 		if name == "added" {
 			require.NoError(t, err)

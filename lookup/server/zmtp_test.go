@@ -87,7 +87,7 @@ func TestZMTPRefused(t *testing.T) {
 			said, err := io.ReadAll(p)
 			require.NoError(t, err, "closed in order, what was said having arrived")
 			require.Equal(t, string(zmtpAnswer[:64])+c.said, string(said))
-			lookuptest.Eventually(t, name, func() bool { return server.closed[c.reason].Load() > 0 })
+			lookuptest.Eventually(t, name, func() bool { return server.peers.closed[c.reason].Load() > 0 })
 		})
 	}
 }
@@ -99,18 +99,18 @@ func TestTTLBeginsAnewWithEachPing(t *testing.T) {
 		server := unstarted(t)
 		var got replies
 		ses := openSession(server, &got)
-		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }
-		require.NoError(t, turn(ses, append(bytes.Clone(zmtpGreeting), zmtpReady...)))
+		overdue := func() closeReason { return ses.conn.overdue(monotime.Now()) }
+		require.NoError(t, serveTurn(ses, append(bytes.Clone(zmtpGreeting), zmtpReady...)))
 		const ttl = 1500 * time.Millisecond
 		for range 10 {
-			require.NoError(t, turn(ses, []byte("\x04\x07\x04PING\x00\x0f")))
+			require.NoError(t, serveTurn(ses, []byte("\x04\x07\x04PING\x00\x0f")))
 			require.Equal(t, "\x04\x05\x04PONG", string(got.last))
 			time.Sleep(ttl)
 			require.Equal(t, closedByPeer, overdue())
 		}
 		time.Sleep(time.Nanosecond)
 		require.Equal(t, closedHeartbeatTimeout, overdue())
-		require.NoError(t, turn(ses, slices.Concat([]byte("\x04\x07\x04PING\x00\x0f"), lookuptest.Encode(nil, []byte("ping")))))
+		require.NoError(t, serveTurn(ses, slices.Concat([]byte("\x04\x07\x04PING\x00\x0f"), lookuptest.Encode(nil, []byte("ping")))))
 		time.Sleep(time.Hour)
 		require.Equal(t, closedByPeer, overdue(), "what came behind the PING ended its TTL")
 	})
@@ -128,5 +128,5 @@ func TestPingFlood(t *testing.T) {
 		require.Less(t, sent, 600<<20, "the PONGs of 600 MB of PINGs were kept")
 		_, err = p.Write(pings)
 	}
-	lookuptest.Eventually(t, "counted", func() bool { return server.closed[closedSlowReader].Load() == 1 })
+	lookuptest.Eventually(t, "counted", func() bool { return server.peers.closed[closedSlowReader].Load() == 1 })
 }

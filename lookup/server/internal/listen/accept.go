@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/internal/ctxerr"
+
+	"github.com/hitline/hitline/lookup/server/internal/sockets"
 )
 
 // BacklogTimeout bounds how long connections that were already in the backlog are accepted after Stop.
@@ -127,10 +129,7 @@ func (s *Socket) hasPending() bool {
 		return false
 	}
 	pending := false
-	_ = raw.Control(func(fd uintptr) {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		pending = err == nil && n > 0
-	})
+	_ = raw.Control(func(fd uintptr) { pending = sockets.IsReadable(int(fd)) })
 	return pending
 }
 
