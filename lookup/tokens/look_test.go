@@ -268,31 +268,52 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// replay asks for prompts, a second each, over an LRU pool in which they are saved later or, every lost-th, never. It returns the
+// savingPool is an LRU pool in which a prompt is saved some time after it was asked for or, every lost-th, never.
+type savingPool struct {
+	*lru
+	after time.Duration
+	lost  int
+	saves []save
+	asked int
+}
+
+type save struct {
+	at  int64
+	ids []uint64
+}
+
+// ask has a prompt saved later, of which the first found blocks are there.
+func (p *savingPool) ask(now int64, ids []uint64, found int) {
+	p.touch(ids[:found])
+	if p.lost == 0 || p.asked%p.lost != 0 {
+		p.saves = append(p.saves, save{now + int64(p.after), ids})
+	}
+	p.asked++
+}
+
+// advance saves what is due, and calls saved with the blocks of each prompt.
+func (p *savingPool) advance(now int64, saved func(ids []uint64)) {
+	for len(p.saves) > 0 && p.saves[0].at <= now {
+		p.touch(p.saves[0].ids)
+		saved(p.saves[0].ids)
+		p.saves = p.saves[1:]
+	}
+}
+
+// replay asks for prompts, one each step, over a pool in which they are saved later or, every lost-th, never. It returns the
 // tokens that are unsaved by the account and by the truth, and those of all prompts.
 func replay(t *testing.T, requests [][]uint64, size int, after time.Duration, lost int, step time.Duration) (got, want, total float64) {
 	b, s := newLookBench(t, 1)
-	pool := newLRU(size)
-	s.pool = pool
-	type save struct {
-		at  int64
-		ids []uint64
-	}
-	var saves []save
+	pool := savingPool{lru: newLRU(size), after: after, lost: lost}
+	s.pool = pool.lru
 	firstMissed, asked := map[uint64]int64{}, map[uint64]bool{} // since it was whole
-	for i, ids := range requests {
-		for len(saves) > 0 && saves[0].at <= b.now {
-			pool.touch(saves[0].ids)
-			for _, id := range saves[0].ids {
+	for _, ids := range requests {
+		pool.advance(b.now, func(ids []uint64) {
+			for _, id := range ids {
 				delete(firstMissed, id)
 			}
-			saves = saves[1:]
-		}
-		found := 0
-		for found < len(ids) && pool.has(ids[found]) {
-			found++
-		}
-		pool.touch(ids[:found])
+		})
+		found := pool.leading(ids, 0)
 		known := found
 		for k, id := range ids {
 			if asked[id] {
@@ -315,9 +336,7 @@ func replay(t *testing.T, requests [][]uint64, size int, after time.Duration, lo
 			}
 		}
 		b.askStore(s, 1, "a", ids)
-		if lost == 0 || i%lost != 0 {
-			saves = append(saves, save{b.now + int64(after), ids})
-		}
+		pool.ask(b.now, ids, found)
 		total += float64(4 * len(ids))
 		b.lookFor(step)
 	}
