@@ -233,10 +233,7 @@ func (l *looks) apply(e *entry) {
 // placeOf returns the place of a block that was missed for so long that it should have been saved, and was not seen whole since.
 // isEarly is set while it may still be saved late.
 func (l *looks) placeOf(e *entry, now int64, isEarly bool) Place {
-	o, ok := l.outcomes[e.lastMissedBy]
-	if !ok || o.place == Saving {
-		o, ok = l.outcomes[e.missedBy]
-	}
+	o, ok := l.outcomes[e.missedBy]
 	if !ok {
 		o.place = l.guess(now)
 	}
