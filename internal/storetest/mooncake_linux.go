@@ -171,6 +171,9 @@ func portOf(t testing.TB, addr string) string {
 	return port
 }
 
+// NodeBytes is the memory of a Node.
+const NodeBytes = 256 << 20
+
 //go:embed node.py
 var nodeProgram string
 
@@ -186,7 +189,7 @@ type Node struct {
 func StartNode(t testing.TB, e *MooncakeEnv, m *Master) *Node {
 	t.Helper()
 	n := &Node{t: t}
-	n.Cmd = exec.Command(e.Python(), "-c", nodeProgram, m.RPC)
+	n.Cmd = exec.Command(e.Python(), "-c", nodeProgram, m.RPC, strconv.Itoa(NodeBytes))
 	var err error
 	n.in, err = n.Cmd.StdinPipe()
 	require.NoError(t, err)
@@ -227,9 +230,14 @@ func (n *Node) Put(keys ...string) {
 // PutSized stores blocks of size bytes each.
 func (n *Node) PutSized(size int, keys ...string) {
 	n.t.Helper()
-	var failed int
-	n.call(&failed, "put", keys, size)
-	require.Zero(n.t, failed, "%s", n.Log.String())
+	require.Zero(n.t, n.TryPutSized(size, keys...), "%s", n.Log.String())
+}
+
+// TryPutSized stores blocks of size bytes each, if there is room. It returns the error code of the store, 0 if there is none.
+func (n *Node) TryPutSized(size int, keys ...string) (result int) {
+	n.t.Helper()
+	n.call(&result, "put", keys, size)
+	return result
 }
 
 // RemoveAll removes all blocks, also those that are leased. It returns how many there were.
