@@ -1,5 +1,5 @@
-"""Breaks a store, or what engines save there, and compares where the tokens of the same prompts go with the fault and without
-it: the place that grew most is the one that says what is wrong."""
+"""Breaks a store, or what engines save there, and compares where the tokens of the same prompts go with the fault
+and without it: the place that grew most is the one that says what is wrong."""
 
 import contextlib
 import dataclasses
@@ -158,8 +158,8 @@ class Places:
             return self.went(name, lookups)[1]
 
     def alignment(self, hashes, asked):
-        """Asks as an engine does that has the same blocks, and whose hits are multiples of more than a prompt. A real one
-        has no such alignment with one group."""
+        """Asks as an engine does that has the same blocks, and whose hits are multiples of more than a prompt. A real
+        one has no such alignment with one group."""
         size = stage.block_size(self.stage.plain.release)
         pool = {
             "vllm": self.stage.plain.release, "model_name": self.stage.plain.model, "hash_block_size": size,
