@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -77,7 +78,7 @@ func (b *bench) askStore(s *pretendStore, numRanks int, asker string, ids []uint
 	r.AddHashes(hashesOf(ids), 32)
 	r.Answered, r.Hit, r.Found, r.Whole = true, int64(4*found), found, found
 	if found < len(ids) {
-		r.Missing = s.missing([]uint64{ids[found], ids[len(ids)-1]})
+		r.Missing = s.missing(slices.Compact([]uint64{ids[found], ids[len(ids)-1]}))
 	}
 	b.recorder.Record(r, b.now)
 	b.recorder.accounts.Flush()
@@ -210,6 +211,37 @@ func TestLookAtASmallPool(t *testing.T) {
 	b.askStore(s, 1, "b", chain(10))
 	b.pass(5 * time.Second)
 	assert.Equal(t, map[string]int64{"evicted": 40}, b.took())
+}
+
+// Blocks that a small pool has evicted from some ranks are not partial; those that a rank has not saved are.
+func TestLookAtWhatIsEvictedInPart(t *testing.T) {
+	for name, of := range map[string]struct {
+		first, last int           // ranks of the blocks that are looked for
+		remembers   time.Duration // of the pool
+		blocks      int
+		want        string
+	}{
+		"a rank saves nothing":         {2, 2, 100 * time.Second, 10, "partial"},
+		"some keys are evicted":        {1, 2, 100 * time.Second, 10, "evicted"},
+		"of one block":                 {2, 2, 100 * time.Second, 1, "evicted"},
+		"the pool remembers for hours": {1, 2, 2 * time.Hour, 10, "partial"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, s := newLookBench(t, 3)
+			for range minRecalls {
+				b.account.recall.add(b.now, int64(of.remembers), false)
+			}
+			ids := chain(of.blocks)
+			b.askStore(s, 3, "a", ids)
+			s.ranks[1], s.ranks[uint64(of.blocks)] = of.first, of.last
+			b.lookFor(time.Minute)
+			clear(s.ranks)
+			b.took()
+			b.askStore(s, 3, "b", ids)
+			b.pass(5 * time.Second)
+			assert.Equal(t, map[string]int64{of.want: int64(4 * of.blocks)}, b.took())
+		})
+	}
 }
 
 // Looks ask for at most 64 keys a second, also when far more requests come, some of which have blocks of hundreds of keys. What was
