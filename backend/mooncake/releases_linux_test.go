@@ -285,7 +285,7 @@ func (x *examined) leases() facts {
 			for _, s := range subjects {
 				x.node.Put(key(s, when))
 				id := mate(key(s, when))
-				x.node.PutWith(map[string]any{"group_ids": []string{id, id}}, 1, id+" 1", id+" 2")
+				require.Zero(x, x.node.TryPut(map[string]any{"group_ids": []string{id, id}}, 1, id+" 1", id+" 2"))
 				if when != unleased {
 					leased = append(leased, key(s, when), id+" 1")
 				}
@@ -339,7 +339,7 @@ func (x *examined) kept() (kept string) {
 		x.ask(false, slices.Concat(others, probed, again)...)
 		ended := time.Now()
 		for part := range slices.Chunk(named("never evicted", 250), 100) {
-			x.node.PutWith(map[string]any{"with_hard_pin": true}, blockSize, part...)
+			require.Zero(x, x.node.TryPut(map[string]any{"with_hard_pin": true}, blockSize, part...))
 		}
 		time.Sleep(time.Until(ended.Add(examinedLease * 3 / 4)))
 		renewed := time.Now()

@@ -223,6 +223,9 @@ func portOf(t testing.TB, addr string) string {
 	return port
 }
 
+// NodeBytes is the memory of a Node.
+const NodeBytes = 256 << 20
+
 //go:embed node.py
 var nodeProgram string
 
@@ -238,7 +241,7 @@ type Node struct {
 func StartNode(t testing.TB, e *MooncakeEnv, m *Master) *Node {
 	t.Helper()
 	n := &Node{t: t}
-	n.Cmd = e.client().command(e.Python(), "-c", nodeProgram, m.RPC)
+	n.Cmd = e.client().command(e.Python(), "-c", nodeProgram, m.RPC, strconv.Itoa(NodeBytes))
 	var err error
 	n.in, err = n.Cmd.StdinPipe()
 	require.NoError(t, err)
@@ -279,15 +282,15 @@ func (n *Node) Put(keys ...string) {
 // PutSized stores blocks of size bytes each.
 func (n *Node) PutSized(size int, keys ...string) {
 	n.t.Helper()
-	n.PutWith(nil, size, keys...)
+	require.Zero(n.t, n.TryPut(nil, size, keys...), "%s", n.Log.String())
 }
 
-// PutWith stores blocks of size bytes each, with fields of Mooncake's ReplicateConfig.
-func (n *Node) PutWith(config map[string]any, size int, keys ...string) {
+// TryPut stores blocks of size bytes each, with fields of Mooncake's ReplicateConfig. It returns the error code of the store, 0 if there is
+// none.
+func (n *Node) TryPut(config map[string]any, size int, keys ...string) (code int) {
 	n.t.Helper()
-	var failed int
-	n.call(&failed, "put", keys, size, config)
-	require.Zero(n.t, failed, "%s", n.Log.String())
+	n.call(&code, "put", keys, size, config)
+	return code
 }
 
 // Get loads a block. It returns its size, 0 if there is none.

@@ -1,6 +1,6 @@
 """A node of a Mooncake store, with the client that the reference uses.
 
-Usage: node.py HOST:PORT of the master. Each line of standard input is a JSON array of
+Usage: node.py HOST:PORT BYTES: of the master, and of the memory for blocks. Each line of standard input is a JSON array of
 a command and its arguments; each is answered by one line of JSON.
 """
 
@@ -51,7 +51,7 @@ def answer(result):
 
 def main():
     store = MooncakeDistributedStore()
-    error = store.setup("127.0.0.1", "P2PHANDSHAKE", 256 << 20, 16 << 20, "tcp", "", sys.argv[1])
+    error = store.setup("127.0.0.1", "P2PHANDSHAKE", int(sys.argv[2]), 16 << 20, "tcp", "", sys.argv[1])
     if error:
         sys.exit(f"setup: {error}")
     answer("ready")

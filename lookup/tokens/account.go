@@ -209,7 +209,7 @@ func (a *Account) count(req *request) {
 	}
 	a.askers.add(req.key.asker, &c, a.now)
 	if req.last.answered && req.measured {
-		a.curve.count(&s, a.pool.HashBlock)
+		a.curve.count(&s, req.last.prompt.bounds(&a.pool).blocks, a.pool.HashBlock)
 	}
 	a.closed++
 }

@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
 )
 
 // bench is an account over one full-attention group of blocks of 4 tokens whose time the test moves.
@@ -278,4 +281,49 @@ func TestTwoDays(t *testing.T) {
 	t.Log(errors, b.account.table.count(), float64(b.account.table.threshold)/(1<<64), time.Duration(b.account.recall.remembers()))
 	assert.InDelta(t, 0, errors[0], 2)
 	assert.InDelta(t, 0, errors[hours-1], 2)
+}
+
+// A flood of random prompts over many pools takes no more memory than the account says, which is within its bound, and gives all of it back.
+func TestFloodOfPools(t *testing.T) {
+	const maxBytes, numPools = 16 << 20, 64
+	reserved := 0
+	s := NewAccounts(Config{Now: func() int64 { return 1 }, MaxTotalBytes: maxBytes,
+		Reserve: func(n int64) bool { reserved += int(n); return true }, Free: func(n int64) { reserved -= int(n) }})
+	recorder := s.NewRecorder()
+	pool := newBench(t, false, 0).account.pool
+	pool.NumRanks, pool.Look = []int{1}, newPretendStore().look
+	before := heapBytes()
+	var pools []*Account
+	for range numPools {
+		pools = append(pools, s.Open(pool))
+	}
+	rng := rand.New(rand.NewPCG(9, 10))
+	for i := range 32 * numPools {
+		a, ids := pools[i%numPools], make([]uint64, 256)
+		for k := range ids {
+			ids[k] = rng.Uint64()
+		}
+		r := a.NewAsk(strconv.Itoa(i), Prompt{NumTokens: int64(4 * len(ids)), NumHashes: len(ids)})
+		r.AddHashes(hashesOf(ids), 32)
+		r.Answered, r.Missing = true, Missing{Groups: make([]int, 4), Hashes: coordinator.NewHashes(hashesOf(ids[:4]), 32)}
+		recorder.Record(r, int64(i+1)*int64(10*time.Millisecond))
+		s.Flush()
+		require.LessOrEqual(t, reserved, maxBytes)
+	}
+	require.Greater(t, reserved, maxBytes*3/4, "it is used")
+	require.LessOrEqual(t, heapBytes()-before, reserved+1<<20)
+	t.Log(heapBytes()-before, reserved)
+	for _, a := range pools {
+		s.Close(a)
+	}
+	require.Zero(t, reserved)
+}
+
+// heapBytes returns what is reachable on the heap.
+func heapBytes() int {
+	runtime.GC()
+	runtime.GC() // what a sync.Pool keeps
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
 }

@@ -2,6 +2,7 @@ package tokens
 
 import (
 	"math"
+	"math/bits"
 	"time"
 
 	"github.com/hitline/hitline/lookup/api"
@@ -11,20 +12,24 @@ import (
 // which is how many other blocks were asked for since. It counts the last day, by decay.
 //
 // The distances are those of a sample. One block may be asked for by every prompt, so whether it is in the sample decides much;
-// but how many blocks were asked for is known exactly, and what the sample lacks of them, or has too many, is of such blocks:
-// it is added to the shortest distances.
+// but how many blocks were asked for is known exactly, by their positions in the prompts. What the sample lacks of them, or has too
+// many, beyond what chance does, is of such blocks: see popular.
 type curve struct {
 	distances [curveSteps]float64 // blocks, by the step of their distance
-	sampled   float64             // blocks that the sample stands for, those asked for the first time included
-	asked     float64             // blocks that were asked for: before what the rules can reach, and new ones
-	found     float64             // of these, blocks that the pool gave
-	decayed   int64
+	// By the binary logarithm of their positions: blocks that were asked for, before what the rules can reach and new ones; and blocks
+	// that the sample stands for.
+	asked, sampled [positionClasses]float64
+	squares        float64 // of what each sample stands for
+	found          float64 // of the blocks asked for, those that the pool gave
+	decayed        int64
 }
 
 const (
 	// stepsPerDoubling is how many steps of distance a doubling has.
 	stepsPerDoubling = 8
 	curveSteps       = 40 * stepsPerDoubling
+	// positionClasses is how many powers of two the positions of blocks have. Later blocks are of the last one.
+	positionClasses = 20
 	// dayTime is in which time what is counted falls to half.
 	dayTime = 24 * time.Hour
 )
@@ -50,8 +55,11 @@ func (c *curve) decay(now int64) {
 	for i := range c.distances {
 		c.distances[i] *= factor
 	}
-	c.sampled *= factor
-	c.asked *= factor
+	for i := range c.asked {
+		c.asked[i] *= factor
+		c.sampled[i] *= factor
+	}
+	c.squares *= factor
 	c.found *= factor
 }
 
@@ -80,7 +88,8 @@ func (a *Account) measure(req *request, r *Ask, samples []sample, now int64) {
 			continue
 		}
 		weight := a.weight(r, s.block)
-		a.curve.sampled += weight
+		a.curve.sampled[positionClass(s.block)] += weight
+		a.curve.squares += weight * weight
 		if s.block/perScheduler != unit {
 			unit, distance = s.block/perScheduler, 0
 		}
@@ -95,10 +104,50 @@ func (a *Account) measure(req *request, r *Ask, samples []sample, now int64) {
 	}
 }
 
-// count counts the blocks of a request that were asked for.
-func (c *curve) count(s *split, hashBlock int64) {
-	c.asked += float64(s.pool+s.lost+s.new) / float64(hashBlock)
+// positionClass returns the class of a block's position in its prompt.
+func positionClass(block int) int { return min(bits.Len(uint(block)), positionClasses-1) }
+
+// count counts the blocks of a request that were asked for. end is the token at which its whole blocks end.
+func (c *curve) count(s *split, end, hashBlock int64) {
+	c.countRange(s.engine, s.engine+s.pool+s.lost, hashBlock)
+	c.countRange(end-s.new, end, hashBlock)
 	c.found += float64(s.pool) / float64(hashBlock)
+}
+
+// countRange counts the blocks between two tokens.
+func (c *curve) countRange(from, to, hashBlock int64) {
+	for from < to {
+		class := positionClass(int(from / hashBlock))
+		end := to
+		if class < positionClasses-1 {
+			end = min(to, int64(1)<<class*hashBlock)
+		}
+		c.asked[class] += float64(end-from) / float64(hashBlock)
+		from = end
+	}
+}
+
+// popular returns how many blocks the sample lacks because a few are asked for by very many prompts, negative if it has some
+// of these. Chance alone makes a class of positions differ by about the root of its blocks times what a sample stands for.
+func (c *curve) popular() (blocks float64) {
+	each := c.squares / max(sum(c.sampled[:]), 1)
+	for i, asked := range c.asked {
+		lacks, chance := asked-c.sampled[i], asked*each
+		if lacks != 0 {
+			blocks += lacks * lacks * lacks / (lacks*lacks + chanceFactor*chance)
+		}
+	}
+	return blocks
+}
+
+// chanceFactor is how much larger than that of single blocks the variance of a sample is taken to be: prompts have many in common.
+const chanceFactor = 16
+
+func sum(of []float64) (all float64) {
+	for _, n := range of {
+		all += n
+	}
+	return all
 }
 
 // curveFrom and curveTo are the sizes of which a curve tells, in powers of two blocks.
@@ -123,7 +172,7 @@ func (c *curve) multiplesOf(size int64) (sizes []api.SizedPool) {
 }
 
 // measured returns the share of the blocks asked for that the pool gave.
-func (c *curve) measured() float64 { return c.found / max(c.asked, 1) }
+func (c *curve) measured() float64 { return c.found / max(sum(c.asked[:]), 1) }
 
 // sizes returns the hit shares of pools up to the first that holds all.
 func (c *curve) sizes() []api.SizedPool {
@@ -141,11 +190,11 @@ func (c *curve) sizes() []api.SizedPool {
 
 // hitShare returns the share of the blocks asked for that an LRU pool of some blocks would have held.
 func (c *curve) hitShare(blocks float64) float64 {
-	if c.asked == 0 {
+	asked, sampled, popular := sum(c.asked[:]), sum(c.sampled[:]), c.popular()
+	if asked == 0 || sampled == 0 {
 		return 0
 	}
-	held := c.asked - c.sampled
-	begin := 0.
+	held, begin := 0., 0.
 	for i, n := range c.distances {
 		end := stepEnd(i)
 		if end > blocks {
@@ -155,5 +204,6 @@ func (c *curve) hitShare(blocks float64) float64 {
 		held += n
 		begin = end
 	}
-	return min(max(held/c.asked, 0), 1)
+	held = popular + held*(asked-popular)/sampled
+	return min(max(held/asked, 0), 1)
 }

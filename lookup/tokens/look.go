@@ -172,9 +172,10 @@ func (l *looks) finish(k *look, ranks []int, numRanks []int, now, remembers int6
 	if _, ok := l.outcomes[k.request]; !ok {
 		return
 	}
-	place := placeOfLook(k.missing.Groups, ranks, numRanks)
+	place, age := placeOfLook(k.missing.Groups, ranks, numRanks), now-k.asked
 	switch {
-	case place == Unsaved && !k.again && remembers != 0 && remembers < now-k.asked:
+	case place == Unsaved && !k.again && remembers != 0 && remembers < age,
+		place == Partial && remembers != 0 && remembers/4 < age && !isEven(k.missing.Groups, ranks, numRanks):
 		delete(l.outcomes, k.request)
 		return
 	case place == Unsaved && !k.again:
@@ -219,6 +220,24 @@ func placeOfLook(groups, ranks, numRanks []int) Place {
 	return Partial
 }
 
+// isEven reports whether what is not on all ranks of its group is several blocks on as many ranks each, as if some ranks saved nothing. A
+// store that evicts keys leaves blocks on different numbers of ranks.
+func isEven(groups, ranks, numRanks []int) bool {
+	blocks, on := map[int]int{}, map[int]int{}
+	for i, g := range groups {
+		if blocks[g] > 0 && ranks[i] != on[g] {
+			return false
+		}
+		blocks[g], on[g] = blocks[g]+1, ranks[i]
+	}
+	for g, n := range blocks {
+		if n == 1 && 0 < on[g] && on[g] < numRanks[g] {
+			return false
+		}
+	}
+	return true
+}
+
 // apply makes a block whole that a look has seen whole since it was last missed.
 func (l *looks) apply(e *entry) {
 	for _, n := range [...]uint32{e.missedBy, e.lastMissedBy} {
@@ -233,10 +252,7 @@ func (l *looks) apply(e *entry) {
 // placeOf returns the place of a block that was missed for so long that it should have been saved, and was not seen whole since.
 // isEarly is set while it may still be saved late.
 func (l *looks) placeOf(e *entry, now int64, isEarly bool) Place {
-	o, ok := l.outcomes[e.lastMissedBy]
-	if !ok || o.place == Saving {
-		o, ok = l.outcomes[e.missedBy]
-	}
+	o, ok := l.outcomes[e.missedBy]
 	if !ok {
 		o.place = l.guess(now)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -77,7 +78,7 @@ func (b *bench) askStore(s *pretendStore, numRanks int, asker string, ids []uint
 	r.AddHashes(hashesOf(ids), 32)
 	r.Answered, r.Hit, r.Found, r.Whole = true, int64(4*found), found, found
 	if found < len(ids) {
-		r.Missing = s.missing([]uint64{ids[found], ids[len(ids)-1]})
+		r.Missing = s.missing(slices.Compact([]uint64{ids[found], ids[len(ids)-1]}))
 	}
 	b.recorder.Record(r, b.now)
 	b.recorder.accounts.Flush()
@@ -212,6 +213,37 @@ func TestLookAtASmallPool(t *testing.T) {
 	assert.Equal(t, map[string]int64{"evicted": 40}, b.took())
 }
 
+// Blocks that a small pool has evicted from some ranks are not partial; those that a rank has not saved are.
+func TestLookAtWhatIsEvictedInPart(t *testing.T) {
+	for name, of := range map[string]struct {
+		first, last int           // ranks of the blocks that are looked for
+		remembers   time.Duration // of the pool
+		blocks      int
+		want        string
+	}{
+		"a rank saves nothing":         {2, 2, 100 * time.Second, 10, "partial"},
+		"some keys are evicted":        {1, 2, 100 * time.Second, 10, "evicted"},
+		"of one block":                 {2, 2, 100 * time.Second, 1, "evicted"},
+		"the pool remembers for hours": {1, 2, 2 * time.Hour, 10, "partial"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, s := newLookBench(t, 3)
+			for range minRecalls {
+				b.account.recall.add(b.now, int64(of.remembers), false)
+			}
+			ids := chain(of.blocks)
+			b.askStore(s, 3, "a", ids)
+			s.ranks[1], s.ranks[uint64(of.blocks)] = of.first, of.last
+			b.lookFor(time.Minute)
+			clear(s.ranks)
+			b.took()
+			b.askStore(s, 3, "b", ids)
+			b.pass(5 * time.Second)
+			assert.Equal(t, map[string]int64{of.want: int64(4 * of.blocks)}, b.took())
+		})
+	}
+}
+
 // Looks ask for at most 64 keys a second, also when far more requests come, some of which have blocks of hundreds of keys. What was
 // not looked at has the shares of what was.
 func TestLookBudget(t *testing.T) {
@@ -268,31 +300,52 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// replay asks for prompts, a second each, over an LRU pool in which they are saved later or, every lost-th, never. It returns the
+// savingPool is an LRU pool in which a prompt is saved some time after it was asked for or, every lost-th, never.
+type savingPool struct {
+	*lru
+	after time.Duration
+	lost  int
+	saves []save
+	asked int
+}
+
+type save struct {
+	at  int64
+	ids []uint64
+}
+
+// ask has a prompt saved later, of which the first found blocks are there.
+func (p *savingPool) ask(now int64, ids []uint64, found int) {
+	p.touch(ids[:found])
+	if p.lost == 0 || p.asked%p.lost != 0 {
+		p.saves = append(p.saves, save{now + int64(p.after), ids})
+	}
+	p.asked++
+}
+
+// advance saves what is due, and calls saved with the blocks of each prompt.
+func (p *savingPool) advance(now int64, saved func(ids []uint64)) {
+	for len(p.saves) > 0 && p.saves[0].at <= now {
+		p.touch(p.saves[0].ids)
+		saved(p.saves[0].ids)
+		p.saves = p.saves[1:]
+	}
+}
+
+// replay asks for prompts, one each step, over a pool in which they are saved later or, every lost-th, never. It returns the
 // tokens that are unsaved by the account and by the truth, and those of all prompts.
 func replay(t *testing.T, requests [][]uint64, size int, after time.Duration, lost int, step time.Duration) (got, want, total float64) {
 	b, s := newLookBench(t, 1)
-	pool := newLRU(size)
-	s.pool = pool
-	type save struct {
-		at  int64
-		ids []uint64
-	}
-	var saves []save
+	pool := savingPool{lru: newLRU(size), after: after, lost: lost}
+	s.pool = pool.lru
 	firstMissed, asked := map[uint64]int64{}, map[uint64]bool{} // since it was whole
-	for i, ids := range requests {
-		for len(saves) > 0 && saves[0].at <= b.now {
-			pool.touch(saves[0].ids)
-			for _, id := range saves[0].ids {
+	for _, ids := range requests {
+		pool.advance(b.now, func(ids []uint64) {
+			for _, id := range ids {
 				delete(firstMissed, id)
 			}
-			saves = saves[1:]
-		}
-		found := 0
-		for found < len(ids) && pool.has(ids[found]) {
-			found++
-		}
-		pool.touch(ids[:found])
+		})
+		found := pool.leading(ids, 0)
 		known := found
 		for k, id := range ids {
 			if asked[id] {
@@ -315,9 +368,7 @@ func replay(t *testing.T, requests [][]uint64, size int, after time.Duration, lo
 			}
 		}
 		b.askStore(s, 1, "a", ids)
-		if lost == 0 || i%lost != 0 {
-			saves = append(saves, save{b.now + int64(after), ids})
-		}
+		pool.ask(b.now, ids, found)
 		total += float64(4 * len(ids))
 		b.lookFor(step)
 	}

@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -27,6 +28,15 @@ func (l *lru) has(id uint64) bool {
 	_, ok := l.of[id]
 	return ok
 }
+
+// leading returns how many leading blocks of a prompt it has, those before start included.
+func (l *lru) leading(ids []uint64, start int) int {
+	for start < len(ids) && l.has(ids[start]) {
+		start++
+	}
+	return start
+}
+
 func (l *lru) touch(ids []uint64) {
 	for i := len(ids) - 1; i >= 0; i-- {
 		if e := l.of[ids[i]]; e != nil {
@@ -123,10 +133,10 @@ func TestTrace(t *testing.T) {
 		splits = splits[:1]
 	}
 	for _, split := range splits {
-		requests := loadTrace(t, split)
+		asks := wholePrompts(loadTrace(t, split))
 		shares := map[int]float64{}
 		for _, size := range sizes {
-			_, want := exactCounts(requests, size*split)
+			_, want := exactCounts(asks, size*split, false)
 			shares[size] = float64(want[InPool]) / float64(want.Total())
 		}
 		cases := []traceCase{{500, 64 << 20, 0}, {2_000, 64 << 20, 0}, {8_000, 64 << 20, 0}, {2_000, 1 << 20, 1.5}, {8_000, 1 << 20, 1.5}}
@@ -135,7 +145,7 @@ func TestTrace(t *testing.T) {
 		}
 		for _, c := range cases {
 			t.Run(fmt.Sprintf("%d blocks of %d parts, %d KiB", c.size, split, c.maxBytes>>10), func(t *testing.T) {
-				account, want := accountOf(requests, c.size*split, split, c.maxBytes)
+				account, want := accountOf(asks, c.size*split, split, c.maxBytes, 5*time.Second)
 				got, total := account.counts, float64(want.Total())
 				lost := int64(0)
 				for p := Emptied; p <= Unsaved; p++ {
@@ -179,10 +189,7 @@ func TestCurveAtTodaysSize(t *testing.T) {
 					pool = newLRU(size)
 					recorder.Record(a.NewEmptied(true), at)
 				}
-				found := 0
-				for found < len(ids) && pool.has(ids[found]) {
-					found++
-				}
+				found := pool.leading(ids, 0)
 				p := Prompt{NumTokens: int64(len(ids)) * block, NumHashes: len(ids)}
 				r := a.NewAsk("a", p)
 				r.AddHashes(hashesOf(ids), 32)
@@ -209,48 +216,93 @@ type traceCase struct {
 	most           float64
 }
 
-// exactCounts returns the counts of blocks over an LRU pool of a size, and the finds of each request.
-func exactCounts(requests [][]uint64, size int) (found []int, counts Counts) {
+// traceAsk is what an engine asks for: a prompt from a start on. Of one that it holds whole it does not ask.
+type traceAsk struct {
+	asker string
+	start int // block
+	ids   []uint64
+}
+
+func (a *traceAsk) isAsked() bool { return a.start < len(a.ids) }
+
+// wholePrompts returns asks for prompts from their first block on, by so many askers that equal prompts are requests of their own.
+func wholePrompts(requests [][]uint64) (asks []traceAsk) {
+	for i, ids := range requests {
+		asks = append(asks, traceAsk{strconv.Itoa(i % maxAskers), 0, ids})
+	}
+	return asks
+}
+
+// promptsOfEngines returns what engines ask for that take prompts in turn, each of which has a cache of some blocks.
+func promptsOfEngines(requests [][]uint64, engines, cache int) (asks []traceAsk) {
+	caches := map[string]*lru{}
+	for i, ids := range requests {
+		asker := strconv.Itoa(i % engines)
+		if caches[asker] == nil {
+			caches[asker] = newLRU(cache)
+		}
+		asks = append(asks, traceAsk{asker, caches[asker].leading(ids, 0), ids})
+		caches[asker].touch(ids)
+	}
+	return asks
+}
+
+// exactCounts returns the counts of blocks over an LRU pool of a size, and the finds of each ask. The pool is refreshed by what is
+// asked for or, with whole, by all blocks of all prompts.
+func exactCounts(asks []traceAsk, size int, whole bool) (found []int, counts Counts) {
 	pool, asked := newLRU(size), map[uint64]bool{}
-	for _, ids := range requests {
-		hit := 0
-		for hit < len(ids) && pool.has(ids[hit]) {
-			hit++
-		}
-		known := hit
-		for i, id := range ids {
-			if asked[id] {
-				known = max(known, i+1)
-			}
-			asked[id] = true
-		}
-		counts[InPool] += int64(hit)
-		counts[Evicted] += int64(known - hit)
-		counts[New] += int64(len(ids) - known)
+	for i := range asks {
+		a := &asks[i]
+		hit := pool.leading(a.ids, a.start)
 		found = append(found, hit)
-		pool.touch(ids)
+		if a.isAsked() {
+			known := hit
+			for i, id := range a.ids[a.start:] {
+				if asked[id] {
+					known = max(known, a.start+i+1)
+				}
+				asked[id] = true
+			}
+			counts[Engine] += int64(a.start)
+			counts[InPool] += int64(hit - a.start)
+			counts[Evicted] += int64(known - hit)
+			counts[New] += int64(len(a.ids) - known)
+		}
+		if whole {
+			pool.touch(a.ids)
+		} else {
+			pool.touch(a.ids[a.start:])
+		}
 	}
 	return found, counts
 }
 
-// accountOf returns the account of a trace over an LRU pool of a size, and the exact counts, in tokens.
-func accountOf(requests [][]uint64, size, split, maxBytes int) (*Account, Counts) {
+// accountOf returns the account of asks over an LRU pool of a size, one each step, and the exact counts, in tokens.
+func accountOf(asks []traceAsk, size, split, maxBytes int, step time.Duration) (*Account, Counts) {
 	block := int64(512 / split)
 	a := newAccount(Pool{HashBlock: block, SchedulerBlock: block, Keys: func(int64) int64 { return 0 }, Reachable: func(p Prompt, blocks int) int64 {
 		return min(int64(blocks)*block, p.NumTokens-p.NumTokens%block)
 	}}, maxBytes, 1, func(int) bool { return true })
 	recorder := NewAccounts(Config{Now: func() int64 { return 1 }}).NewRecorder()
-	found, want := exactCounts(requests, size)
-	for i, ids := range requests {
-		r := a.NewAsk("a", Prompt{NumTokens: int64(len(ids)) * block, NumHashes: len(ids)})
-		r.AddHashes(hashesOf(ids), 32)
-		r.Answered, r.Hit, r.Found, r.Whole = true, int64(found[i])*block, found[i], found[i]
-		recorder.Record(r, int64(i+1)*int64(5*time.Second))
-		recorder.accounts.Flush()
+	found, want := exactCounts(asks, size, false)
+	for i := range asks {
+		if ask := &asks[i]; ask.isAsked() {
+			recorder.Record(ask.of(a, block, found[i]), int64(i+1)*int64(step))
+			recorder.accounts.Flush()
+		}
 	}
-	a.close()
+	a.tick(int64(len(asks)+1)*int64(step) + int64(askGap))
 	for p := range want {
 		want[p] *= block
 	}
 	return a, want
+}
+
+// of returns the ask for an account with blocks of some tokens, of which the first found are in the pool.
+func (a *traceAsk) of(account *Account, block int64, found int) *Ask {
+	n := len(a.ids)
+	r := account.NewAsk(a.asker, Prompt{NumTokens: int64(n) * block, Start: int64(a.start) * block, NumHashes: n - a.start})
+	r.AddHashes(hashesOf(a.ids[a.start:]), 32)
+	r.Answered, r.Hit, r.Found, r.Whole = true, int64(found)*block, found, found
+	return r
 }

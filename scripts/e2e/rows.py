@@ -8,6 +8,7 @@ import faults
 import holders
 import latency
 import masters
+import places
 import run
 import scenarios
 import turns
@@ -102,6 +103,7 @@ PROVES = {
     "turns-evict": "tokens loaded and computed over a store that evicts",
     "holders": "who holds what, asked as routers do, against the engines' own search",
     "holders-gemma3": "the same with sliding windows",
+    "places": "where tokens go that a fault keeps from being hit",
     "latency": "what users feel: gaps of running streams, time to the first token",
     **dict.fromkeys(MOONCAKE, "what this master's wheel does: calls, leases, evictions, events"),
 }
@@ -144,6 +146,7 @@ def more(release):
         Row(release, "turns-evict", mode="evicting", evicts=True, store="16MB", **TURNS),
         Row(release, "holders", mode="who has what", play=holders.one_row, integers=True),
         Row(release, "holders-gemma3", mode="who has what", play=holders.one_row, model="gemma3"),
+        Row(release, "places", mode="where tokens go", play=places.one_row, store="1GB", store_timeout=0.3, timeout=2),
         Row(
             release, "latency", mode="load", play=latency.one_row, cache=latency.CACHE, store="1GB", **DEFAULTS,
             lookup="local",

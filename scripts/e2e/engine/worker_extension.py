@@ -15,6 +15,28 @@ class Extension:
             for thread in worker.kv_recv_threads:
                 thread.store = Loads(thread.store, loads)
 
+    def fail_puts(self, rank):
+        """Has all puts of a rank fail, or of none if it is None."""
+        for worker in workers():
+            thread = worker.kv_send_thread
+            if isinstance(thread.store, FailingPuts):
+                thread.store = thread.store.store
+            if self.rank == rank:
+                thread.store = FailingPuts(thread.store)
+
+
+class FailingPuts:
+    """A store into which nothing can be put."""
+
+    def __init__(self, store):
+        self.store = store
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+    def batch_put_from_multi_buffers(self, keys, *_):
+        return [-1] * len(keys)
+
 
 class Loads:
     """A store whose loads are recorded."""
