@@ -14,6 +14,8 @@ type KeyStore interface {
 	// Exists returns one number for each key: 1 is present, anything else absent. It may leave out
 	// the last ones: those from keys.End(i) on if key i is absent. They count as not asked.
 	Exists(keys *Keys) ([]int, error)
+	// Expected returns how many leading hashes of the lookup are likely to be stored. So many more are asked for at once.
+	Expected() int
 	// Known returns the blocks that are known to be on all ranks. Their keys are not asked for. blocks has a bit for each
 	// block of group g in question: the hash of bit i is hashes.At(first + i*stride). hashes are those of the lookup, borrowed.
 	Known(g int, hashes Hashes, first, stride int, blocks uint64) uint64
@@ -23,6 +25,9 @@ type KeyStore interface {
 
 // NothingKnown is what a KeyStore embeds that knows no block without being asked for its keys.
 type NothingKnown struct{}
+
+// Expected implements KeyStore.
+func (NothingKnown) Expected() int { return 0 }
 
 // Known implements KeyStore.
 func (NothingKnown) Known(int, Hashes, int, int, uint64) uint64 { return 0 }
@@ -38,6 +43,9 @@ func (f ExistsFunc) Reserve(int64) error { return nil }
 
 // Exists calls f.
 func (f ExistsFunc) Exists(keys *Keys) ([]int, error) { return f(keys.Strings()) }
+
+// Expected returns 0.
+func (f ExistsFunc) Expected() int { return 0 }
 
 // Known returns none.
 func (f ExistsFunc) Known(int, Hashes, int, int, uint64) uint64 { return 0 }

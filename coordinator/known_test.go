@@ -14,7 +14,11 @@ type knowing struct {
 	c     *Coordinator
 	known map[string]bool // by the key on the first rank
 	found map[string]bool // likewise: those of Found
+
+	expected int // hashes
 }
+
+func (s *knowing) Expected() int { return s.expected }
 
 // keysOf returns the keys of blocks on a rank.
 func (s *knowing) keysOf(g, rank int, hashes Hashes, first, stride int, blocks uint64) (keys []string) {
@@ -71,7 +75,7 @@ func TestKnownBlocks(t *testing.T) {
 		}
 		for again := range 2 {
 			store := rounds{held: g.held}
-			k := &knowing{ExistsFunc(store.exists), g.c, knows, map[string]bool{}}
+			k := &knowing{ExistsFunc(store.exists), g.c, knows, map[string]bool{}, random.IntN(2 * (1 + g.hashes.Len()))}
 			hit, err := g.c.Lookup(g.tokens, g.fromStart(), k)
 			require.Equal(t, errorClass(wantErr), errorClass(err), seed)
 			require.Equal(t, want, hit, seed)
@@ -121,4 +125,29 @@ type counting struct {
 func (s *counting) Known(g int, hashes Hashes, first, stride int, blocks uint64) uint64 {
 	s.blocks += bits.OnesCount64(blocks)
 	return s.knowing.Known(g, hashes, first, stride, blocks)
+}
+
+// What is likely to be stored is asked for at once, with some positions behind it.
+func TestExpected(t *testing.T) {
+	for name, pool := range map[string]Pool{
+		"full":   {TPSize: 2, Groups: []Group{full(16)}},
+		"hybrid": {TPSize: 2, Groups: []Group{full(16), full(32), window(16, 1024)}},
+	} {
+		c := must(t, pool)
+		for expected, want := range map[int]int{0: 64, 100: 164, 1000: 1064, 5000: 2048} {
+			var store rounds
+			hit, err := c.Lookup(16*2048, serial(2048), &knowing{KeyStore: ExistsFunc(store.exists), c: c, expected: expected})
+			require.NoError(t, err)
+			require.Zero(t, hit.Tokens)
+			positions := map[string]bool{}
+			for _, key := range store.calls[0] {
+				positions[key[len(key)-64:]] = true
+			}
+			if name == "full" {
+				require.Len(t, positions, want)
+			} else { // both groups of full attention have their part
+				require.GreaterOrEqual(t, len(positions), min(expected, 2000), name)
+			}
+		}
+	}
 }

@@ -21,15 +21,16 @@ import (
 // That alone is right but slow. It checks in vain what lies behind an early gap of full
 // attention, and takes many rounds if a window has many gaps. Hence
 //
-//   - the first round checks only firstRound positions of the full-attention groups,
+//   - the first round checks only firstRound positions of the full-attention groups, and those that are likely to
+//     be stored,
 //   - one round checks all undetermined positions that can matter if at most
 //     smallRound are left,
 //   - the last round checks every undetermined position that can matter: those up to
 //     LookEnd of the first full-attention group, or all if there is no such group.
 const (
 	// firstRound is the number of positions that the first round checks, of all
-	// full-attention groups together. A cold prompt costs no more, unless it has at
-	// most smallRound positions.
+	// full-attention groups together, behind those that are likely to be stored. A cold prompt
+	// costs no more, unless it has at most smallRound positions.
 	firstRound = 64
 	// smallRound is the number of positions that one round checks rather than two:
 	// their keys cost a store less than another round trip.
@@ -110,17 +111,18 @@ func (c *Coordinator) LookupEnding(numTokens int64, hashes Hashes, store KeyStor
 func (l *storeLookup) lookUp(numTokens int64, store KeyStore) (Hit, error) {
 	c := l.c
 	l.stops = c.attention[0].Kind.IsFull()
+	first := firstRound + l.expected(store)
 	for round := 1; ; {
 		hit, err := l.evaluate(numTokens)
 		if round == 1 {
 			l.wantAny()
-			l.useKnown(store, firstRound)
+			l.useKnown(store, first)
 		}
 		if l.numWanted() == 0 || round > 1 && l.hitIsZero() {
 			l.answered = true
 			return ownHit(hit), err
 		}
-		l.chooseRound(round)
+		l.chooseRound(round, first)
 		if l.useKnown(store, math.MaxInt); l.numWanted() == 0 {
 			continue
 		}
@@ -279,8 +281,19 @@ func (l *storeLookup) numWanted() int {
 	return n
 }
 
-// chooseRound extends or limits the wanted positions to those that this round checks.
-func (l *storeLookup) chooseRound(round int) {
+// expected returns how many positions of the full-attention groups are likely to be stored.
+func (l *storeLookup) expected(store KeyStore) (positions int) {
+	hashes := min(store.Expected(), l.hashes.Len())
+	for g := range l.c.groups {
+		if l.c.groups[g].Kind.IsFull() {
+			positions += hashes / l.c.KeyStride(g)
+		}
+	}
+	return positions
+}
+
+// chooseRound extends or limits the wanted positions to those that this round checks. The first one checks so many of full attention.
+func (l *storeLookup) chooseRound(round, first int) {
 	full := l.c.attention[0].Kind.IsFull()
 	rounds := maxRoundsWithoutFull
 	if full {
@@ -290,7 +303,7 @@ func (l *storeLookup) chooseRound(round int) {
 	case round >= rounds || l.numUndetermined() <= smallRound:
 		l.wantReadable()
 	case full && round == 1:
-		l.chooseFirstRound()
+		l.chooseFirstRound(first)
 	}
 }
 
@@ -328,8 +341,8 @@ func (l *storeLookup) numUndetermined() int {
 
 // chooseFirstRound limits the wanted positions to the first ones of the full-attention
 // groups, if those have any.
-func (l *storeLookup) chooseFirstRound() {
-	groups, left := 0, firstRound
+func (l *storeLookup) chooseFirstRound(left int) {
+	groups := 0
 	for g := range l.c.groups {
 		if l.c.groups[g].Kind.IsFull() && countBits(l.wanted[g]) > 0 {
 			groups++

@@ -9,15 +9,15 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// lookup returns the hit of numTokens tokens over the backend. With peek nobody is about to load them. A
-// failing backend is a hit of 0 and no error, as in the reference. It fails where the rules do, and with
+// lookup returns the hit of numTokens tokens over the backend, which is likely to have the first expected blocks. With peek nobody
+// is about to load them. A failing backend is a hit of 0 and no error, as in the reference. It fails where the rules do, and with
 // ErrTooManyKeys and ErrNoMemory.
-func (p *PoolBackend) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, peek bool) (Answer, error) {
+func (p *PoolBackend) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, peek bool) (Answer, error) {
 	mode := modeAsk
 	if peek {
 		mode = modePeek
 	}
-	return p.end(ctx, p.lookupCoalesced(ctx, numTokens, hashes, mode))
+	return p.end(ctx, p.lookupCoalesced(ctx, numTokens, hashes, expected, mode))
 }
 
 // end counts a lookup with its outcome, and returns the answer.
@@ -37,25 +37,26 @@ func (p *PoolBackend) end(ctx context.Context, o outcome) (Answer, error) {
 }
 
 // lookupCoalesced shares the outcome of an equal lookup in flight, or asks the backend.
-func (p *PoolBackend) lookupCoalesced(ctx context.Context, numTokens int64, hashes coordinator.Hashes, mode lookupMode) outcome {
+func (p *PoolBackend) lookupCoalesced(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, mode lookupMode) outcome {
 	key := newCoalesceKey(p.sharingEpoch(), numTokens, hashes, mode)
 	leader, shared := p.coalescer.join(ctx, key, hashes)
 	if shared != nil {
 		return *shared
 	}
 	if leader == nil {
-		return p.ask(ctx, numTokens, hashes, mode)
+		return p.ask(ctx, numTokens, hashes, expected, mode)
 	}
 	defer p.coalescer.finish(leader)
 	leader.outcome.incomplete = true // if it panics, followers ask themselves
-	leader.outcome = p.ask(leader.ctx, numTokens, hashes, mode)
+	leader.outcome = p.ask(leader.ctx, numTokens, hashes, expected, mode)
 	return leader.outcome
 }
 
 // ask asks the backend.
-func (p *PoolBackend) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, mode lookupMode) (o outcome) {
+func (p *PoolBackend) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, mode lookupMode) (o outcome) {
 	l := p.newLookup(ctx, mode)
 	defer l.end()
+	l.expected = expected
 	o.hit, o.ending, o.err = p.coord.LookupEnding(numTokens, hashes, l)
 	if l.refused != nil {
 		o.err = l.refused

@@ -16,6 +16,7 @@ import (
 type remoteLookup struct {
 	pool        *PoolBackend
 	mode        lookupMode
+	expected    int // hashes that are likely to be stored
 	cpu         cpuToken
 	memory      *keyBytes // of the keys and answers of the current round, nil for none
 	incomplete  bool      // the last call failed, or was not made, because ctx had ended
@@ -90,6 +91,9 @@ func (l *remoteLookup) Exists(keys *coordinator.Keys) ([]int, error) {
 	l.cpu.take()
 	return answers, err
 }
+
+// Expected implements coordinator.KeyStore.
+func (l *remoteLookup) Expected() int { return l.expected }
 
 // Known returns the blocks that were found within rememberFor. In modeKnown it returns none once
 // too many were compared, or once a block of full attention is not known: the hit needs them all.

@@ -16,7 +16,8 @@ import (
 // Names of the sides, as over_master.py has them.
 const (
 	vllm        = "vllm"
-	hitline     = "hitline"     // remembers no answer of the store
+	hitline     = "hitline"     // remembers no answer of the store, nor what was asked
+	knowing     = "knowing"     // remembers no answer of the store
 	remembering = "remembering" // hitline as it is by default
 	prepared    = "bytes"       // the master's own answer, without a lookup
 )
@@ -27,6 +28,7 @@ type Ask string
 // Ways to ask.
 const (
 	First   Ask = "first"        // with nothing remembered
+	Known   Ask = "known"        // once more, after the lease of the first time
 	Again   Ask = "again"        // a second time at once
 	Blocked Ask = "blocked head" // the same prompt at each of a scheduler's steps
 	Turns   Ask = "turns"        // each prompt is the one before and a new turn; the engine itself has all but that
@@ -149,8 +151,11 @@ func (m *measurement) prompts() (chains []chain, prompts []prompt, present int) 
 
 // sides returns who is asked in turn.
 func (m *measurement) sides(ask Ask) []string {
-	if ask == Again || ask == Blocked {
+	switch ask {
+	case Again, Blocked:
 		return []string{vllm, remembering}
+	case Known:
+		return []string{vllm, knowing, prepared}
 	}
 	return []string{vllm, hitline, prepared}
 }

@@ -55,13 +55,7 @@ func (o Options) cells() (cells []cell) {
 	for _, tp := range o.TPs {
 		for _, h := range o.Hashes {
 			for _, p := range presences {
-				asks := []Ask{First}
-				if p == All {
-					asks = append(asks, Again)
-				}
-				if p == All && h == slices.Max(o.Hashes) {
-					asks = append(asks, Blocked)
-				}
+				asks := slices.DeleteFunc(slices.Clone(asksOf[p]), func(a Ask) bool { return a == Blocked && h < slices.Max(o.Hashes) })
 				cells = append(cells, cell{Shape{tp, h}, p, asks})
 			}
 		}

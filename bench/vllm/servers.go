@@ -53,11 +53,15 @@ func (m *meter) path(name string) string { return filepath.Join(m.folder, name) 
 // startHitlines starts a hitline for each side that is one.
 func (m *meter) startHitlines(ctx context.Context) error {
 	m.hitlines = map[string]string{}
-	// It asks the store at each lookup.
-	if err := m.startHitline(ctx, hitline, "HITLINE_BACKEND_MOONCAKE_REMEMBER=0s"); err != nil {
-		return err
+	const atEachLookup = "HITLINE_BACKEND_MOONCAKE_REMEMBER=0s"
+	for side, variables := range map[string][]string{
+		hitline: {atEachLookup, "HITLINE_LIMITS_MAX_ACCOUNT=0"}, knowing: {atEachLookup}, remembering: nil,
+	} {
+		if err := m.startHitline(ctx, side, variables...); err != nil {
+			return err
+		}
 	}
-	return m.startHitline(ctx, remembering)
+	return nil
 }
 
 // startHitline starts hitline on a unix socket, without a pool: the engines describe theirs.

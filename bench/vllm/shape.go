@@ -49,6 +49,9 @@ const (
 
 var presences = []Presence{All, Half, RandomCut, FirstMissing}
 
+// asksOf are the ways in which chains are asked for, a row each: Blocked for the longest prompts alone.
+var asksOf = map[Presence][]Ask{All: {First, Known, Again, Blocked}, Half: {First, Known}, RandomCut: {First}, FirstMissing: {First}}
+
 // chain is a chain of hashes, which number names.
 type chain struct {
 	number, hashes  int

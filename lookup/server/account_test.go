@@ -296,3 +296,19 @@ func sum(counts map[string]int64) (n int64) {
 	}
 	return n
 }
+
+// What a prompt that was asked for before lets expect is asked for in one round.
+func TestKnownPromptIsAskedForAtOnce(t *testing.T) {
+	chain := lookuptest.Chain("known", 1000, 32)
+	server := startRemote(t, lookuptest.Filled(t, chain), patient, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	stat := server.pools.list()[0].service.Stat
+	rounds := func() int64 {
+		before := stat().BackendRounds
+		p.Send(t, lookupOf("", chain))
+		p.Expect(t, hitText(1000))
+		return stat().BackendRounds - before
+	}
+	require.EqualValues(t, 2, rounds())
+	lookuptest.Eventually(t, "all is asked for at once", func() bool { return rounds() == 1 })
+}

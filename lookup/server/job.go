@@ -50,6 +50,7 @@ type job struct {
 type jobLookup struct {
 	numTokens int64
 	start     int64         // token at which it begins
+	expected  int           // hashes whose blocks the store is likely to have
 	answer    lookup.Answer // of a worker
 	missing   tokens.Missing
 	ask       *tokens.Ask // records it, nil if nothing is recorded; the event loop's alone

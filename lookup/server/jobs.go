@@ -152,6 +152,7 @@ func (js *jobs) submit(j *job) {
 		if op.changes {
 			kind, j.deadline = writing, time.Now().Add(b.Config().WriteTimeout)
 		}
+		j.lookup.expected = j.lookup.ask.Expected(monotime.Now())
 	}
 	js.running++
 	js.submitted += j.bytes

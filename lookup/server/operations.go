@@ -38,7 +38,7 @@ func runLookup(ctx context.Context, j *job) (err error) {
 		j.lookup.answer.Hit, err = j.query.Finish()
 		j.lookup.answer.Ending = j.query.Ending(j.lookup.answer.Hit)
 	} else {
-		j.lookup.answer, err = j.service.LookupAnswer(ctx, j.lookup.numTokens, j.hashes())
+		j.lookup.answer, err = j.service.LookupAnswer(ctx, j.lookup.numTokens, j.hashes(), j.lookup.expected)
 		j.sampleMissing()
 	}
 	if err == nil {

@@ -53,6 +53,8 @@ type Account struct {
 	pool    Pool
 	reserve func(bytes int) bool // memory for the table
 
+	began int64 // when the account was made
+
 	mu       sync.Mutex
 	now      int64  // when the last event was; no two events are at the same time
 	numbers  uint32 // of requests; 0 is none
@@ -81,7 +83,7 @@ func newAccount(pool Pool, maxBytes int, now int64, reserve func(bytes int) bool
 	pool.FullStride = max(pool.FullStride, 1)
 	pool.FirstLook, pool.SecondLook = cmp.Or(pool.FirstLook, defaultFirstLook), cmp.Or(pool.SecondLook, defaultSecondLook)
 	a := &Account{pool: pool, reserve: reserve, open: newOpenRequests(), reserved: reservation{reserve: reserve, each: requestBytes, max: maxOpenRequests},
-		table: newTable(maxBytes), askers: newAskers(reserve), now: now}
+		table: newTable(maxBytes), askers: newAskers(reserve), began: now, now: now}
 	a.looks = newLooks(&a.pool, now, reserve)
 	return a
 }

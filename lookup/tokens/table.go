@@ -22,6 +22,7 @@ type table struct {
 	begin, end uint64   // of the log: positions, modulo its length
 	recency    recency  // of what is in the log
 	isFull     bool     // blocks have given way to others since adapt
+	forgotten  int64    // when the block that gave way last was asked for, 0 for none
 
 	threshold uint64 // blocks whose fingerprint is below it are tracked
 	judged    uint64 // …and, below it, judged: at most threshold
@@ -145,8 +146,9 @@ func (t *table) makeRoom(n int, reserve func(bytes int) bool) {
 		}
 	}
 	for t.count() > 0 && t.count()+n > t.limit {
-		t.remove(t.oldest())
-		t.isFull = true
+		oldest := t.oldest()
+		t.isFull, t.forgotten = true, oldest.asked
+		t.remove(oldest)
 	}
 	if t.end-t.begin+uint64(n) > uint64(len(t.log)) {
 		t.compact()

@@ -1,0 +1,59 @@
+package tokens
+
+import (
+	"sort"
+	"time"
+)
+
+// maxTrusted is how long what was found is expected to stay in a pool of which nobody knows how long it remembers.
+const maxTrusted = 10 * time.Minute
+
+// Expected returns how many blocks from the start of an ask its pool is likely to have: those that were asked for before, if the
+// first of them was found, or is being saved, less than half of what the pool remembers ago. It returns 0 if there are none, and while
+// somebody else uses the account: it waits for nobody. The ask has all of its hashes. A nil ask has no such blocks.
+func (a *Ask) Expected(now int64) int {
+	if a == nil || a.Refused || !a.account.mu.TryLock() {
+		return 0
+	}
+	defer a.account.mu.Unlock()
+	return a.account.expected(a, now)
+}
+
+func (a *Account) expected(r *Ask, now int64) int {
+	var tracked [maxSamples]sample
+	n := 0
+	for _, s := range r.samples {
+		if n < len(tracked) && a.table.tracks(s.fingerprint) {
+			tracked[n] = s
+			n++
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	if first := a.table.get(tracked[0].fingerprint); first == nil || !a.isLikely(first, now) {
+		return 0
+	}
+	known := sort.Search(n, func(i int) bool { return a.table.get(tracked[i].fingerprint) == nil }) // who asked for a block had those before it
+	return tracked[known-1].block + 1 - r.firstBlock()
+}
+
+// isLikely reports whether a block is likely to be in the pool.
+func (a *Account) isLikely(e *entry, now int64) bool {
+	a.looks.apply(e)
+	seen := e.whole
+	if e.missedBy != 0 {
+		if now >= e.missedUntil+int64(askGap+a.pool.FirstLook) && a.looks.outcomes[e.missedBy].place != Saving {
+			return false // its engine has not saved it
+		}
+		seen = e.missedUntil
+	}
+	if seen == 0 || a.isEmptied(e) {
+		return false
+	}
+	remembers := a.recall.remembers()
+	if remembers == 0 {
+		remembers = min(now-max(a.began, a.table.forgotten), int64(2*maxTrusted))
+	}
+	return now-seen < remembers/2
+}
