@@ -33,6 +33,9 @@ func (a *Admission) maxLarge() int64 { return a.max.Load() - a.max.Load()/4 }
 // leaves.
 func (a *Admission) MaxRequest() int64 { return a.maxLarge() / 2 }
 
+// Max returns how many bytes all have at most.
+func (a *Admission) Max() int64 { return a.max.Load() }
+
 // Held returns the bytes that are admitted.
 func (a *Admission) Held() int64 { return a.all.Load() }
 
@@ -47,6 +50,10 @@ func (a *Admission) Admit(n int64, small bool, held int64) bool {
 	}
 	return a.add(n, small, held+n)
 }
+
+// Take adds n bytes to those that a sender holds, as small ones, unless it has more than it leaves then. This also holds for
+// its first.
+func (a *Admission) Take(n, held int64) bool { return a.add(n, true, held+n) }
 
 // add adds n bytes, unless fewer than some are left then.
 func (a *Admission) add(n int64, small bool, some int64) bool {

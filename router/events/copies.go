@@ -26,7 +26,7 @@ type copies struct {
 	missing map[string]struct{} // number of group and tier, and hash
 	missAny bool                // there was no memory for another one
 
-	memory      share    // of Memory; without a budget there is no bound
+	memory      share    // of Memory; of nothing there is no bound
 	used, taken int64    // bytes of the keys, and of memory for them
 	key         []byte   // reused
 	match       []uint32 // reused
@@ -130,7 +130,7 @@ func (c *copies) addMaybeCached(group int, tier *Tier, hash []byte) {
 // admit counts the memory of one more key, and reports whether there is enough.
 func (c *copies) admit(key []byte) bool {
 	n := int64(len(key)) + keyBytes
-	if c.memory.budget != nil && c.used+n > c.taken {
+	if c.memory.of != nil && c.used+n > c.taken {
 		if !c.memory.take(copiesStep) {
 			return false
 		}
@@ -183,7 +183,7 @@ func (c *copies) reset() {
 	if c.taken > 0 {
 		c.memory.release(c.taken)
 	}
-	*c = copies{memory: share{budget: c.memory.budget}}
+	*c = copies{memory: share{of: c.memory.of}}
 }
 
 // clone returns a copy that shares nothing that changes, and takes nothing of Memory.
@@ -196,10 +196,10 @@ func (c *copies) clone() copies {
 // restore makes c, which is empty, a clone of from. Without memory for all counts it has none.
 func (c *copies) restore(from *copies) {
 	memory := c.memory
-	if *c = from.clone(); memory.budget != nil && !memory.take(c.used) {
+	if *c = from.clone(); memory.of != nil && !memory.take(c.used) {
 		c.extra, c.missing, c.missAny, c.used = nil, nil, true, 0
 	}
-	if c.memory = memory; memory.budget != nil {
+	if c.memory = memory; memory.of != nil {
 		c.taken = c.used
 	}
 }

@@ -49,12 +49,12 @@ func Follow(cfg Config, holder Holder) (*Follower, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	f := &Follower{cfg: cfg, log: newSourceLog(&cfg), pausing: newPauseLock(), batches: share{budget: &cfg.Memory.batches}}
+	f := &Follower{cfg: cfg, log: newSourceLog(&cfg), pausing: newPauseLock(), batches: share{of: cfg.Memory.batches}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tracker = newTracker(holder, &cfg)
 	f.tracker.memory = f.newBatchMemory(f.ctx)
 	f.tracker.decoder.reserve = f.tracker.memory.decode
-	f.tracker.copies.memory.budget = &cfg.Memory.copies
+	f.tracker.copies.memory.of = cfg.Memory.copies
 	if cfg.Resume != nil {
 		if err := f.tracker.resume(cfg.Resume); err != nil {
 			return nil, err

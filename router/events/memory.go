@@ -5,8 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
+
+	"github.com/hitline/hitline/internal/admission"
 )
 
 // What the sources of a router make it hold, besides what their Holders have.
@@ -33,51 +34,35 @@ func batchBytes(maxPayload int) int64 {
 
 // Memory bounds what the sources that share it take beyond SourceBytes each: batches of more than 64 KiB and their
 // hashes, and counts of copies. Safe for concurrent use.
-type Memory struct {
-	batches budget
-	copies  budget
-}
+type Memory struct{ batches, copies *admission.Admission }
 
 // NewMemory returns a Memory for payloads of at most maxPayload bytes; 0: DefaultMaxPayload.
 func NewMemory(maxPayload int) *Memory {
-	n := batchBytes(maxPayload)
-	return &Memory{batches: budget{bytes: n, free: n}, copies: budget{bytes: copiesBytes, free: copiesBytes}}
+	return &Memory{batches: admission.New(batchBytes(maxPayload), 0), copies: admission.New(copiesBytes, 0)}
 }
 
 // errMemory is the error of a batch for which there is no memory.
 var errMemory = errors.New("no memory for a large batch")
 
-// budget is a number of bytes. A source takes at most what it leaves, so n of them leave a part to the next one. Unlike
-// admission.Admission this also holds for the first bytes of a source.
-type budget struct {
-	bytes int64
-
-	mu   sync.Mutex
-	free int64
-}
-
-// share is what one source has of a budget. It belongs to one goroutine.
+// share is what one source has of the bytes that all share. It belongs to one goroutine.
 type share struct {
-	*budget
+	of    *admission.Admission
 	taken int64
 }
 
-// take takes n more bytes if as many are left then as the source has.
+// take takes n more bytes, unless the source has more than it leaves then.
 func (s *share) take(n int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fits := s.taken+n <= s.free-n
+	fits := s.of.Take(n, s.taken)
 	if fits {
 		s.taken += n
-		s.free -= n
 	}
 	return fits
 }
 
 // wait takes n more bytes, and waits for them. It fails with errMemory after a time, or with the error of ctx.
 func (s *share) wait(ctx context.Context, n int64, timeout time.Duration) error {
-	if s.taken+n > s.bytes-s.taken-n {
-		return fmt.Errorf("%w: it needs %d bytes, and the source may take half of %d; see max_payload", errMemory, n, s.bytes)
+	if s.taken+n > s.of.Max()-s.taken-n {
+		return fmt.Errorf("%w: it needs %d bytes, and the source may take half of %d; see max_payload", errMemory, n, s.of.Max())
 	}
 	for end := time.Now().Add(timeout); !s.take(n); sleep(ctx, memoryPause) {
 		switch {
@@ -85,7 +70,7 @@ func (s *share) wait(ctx context.Context, n int64, timeout time.Duration) error 
 			return ctx.Err()
 		case !time.Now().Before(end):
 			return fmt.Errorf("%w: it needs %d of the %d bytes that all sources share, and waited %v for them; see max_payload",
-				errMemory, n, s.bytes, timeout)
+				errMemory, n, s.of.Max(), timeout)
 		}
 	}
 	return nil
@@ -93,10 +78,8 @@ func (s *share) wait(ctx context.Context, n int64, timeout time.Duration) error 
 
 // release gives n bytes back.
 func (s *share) release(n int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.taken -= n
-	s.free += n
+	s.of.Free(n, true)
 }
 
 // batchMemory is what the batch of one connection takes, or what decoding it takes beyond that. It belongs to the goroutine

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tinylib/msgp/msgp"
 
+	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/eventstest"
 	"github.com/hitline/hitline/internal/lookuptest"
 )
@@ -67,12 +68,8 @@ func TestMemoryOfHostilePublishers(t *testing.T) {
 					}
 				})
 			}
-			used := func() int64 {
-				memory.batches.mu.Lock()
-				defer memory.batches.mu.Unlock()
-				return memory.batches.bytes - memory.batches.free
-			}
-			eventually(t, func() bool { return used() >= memory.batches.bytes/2 })
+			used := memory.batches.Held
+			eventually(t, func() bool { return used() >= memory.batches.Max()/2 })
 			small, large := startPublisher(t), startPublisher(t)
 			cfg := small.config()
 			cfg.Memory = memory
@@ -121,8 +118,8 @@ func TestMemoryOfHostilePublishers(t *testing.T) {
 // A source takes at most what it leaves. Who waits gets what is given back, or an error in the end.
 func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &budget{bytes: 100, free: 100}
-		first, second, third := share{budget: b}, share{budget: b}, share{budget: b}
+		b := admission.New(100, 0)
+		first, second, third := share{of: b}, share{of: b}, share{of: b}
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, first.wait(ctx, 50, time.Second))
 		require.False(t, first.take(1))
@@ -140,14 +137,14 @@ func TestBudget(t *testing.T) {
 		require.NoError(t, third.wait(ctx, 15, time.Hour), "the second would take more than it leaves")
 		time.AfterFunc(time.Minute, cancel)
 		require.ErrorIs(t, second.wait(ctx, 20, time.Hour), context.Canceled)
-		require.EqualValues(t, []int64{45, 25, 15, 15}, []int64{first.taken, second.taken, third.taken, b.free})
+		require.EqualValues(t, []int64{45, 25, 15, 15}, []int64{first.taken, second.taken, third.taken, b.Max() - b.Held()})
 	})
 }
 
-// Hashes that are small integers take more memory than their batch, and beyond 64 KiB that is the budget's.
+// Hashes that are small integers take more memory than their batch, and beyond 64 KiB that is the Memory's.
 func TestMemoryOfDecoding(t *testing.T) {
 	decode := func(memory *Memory, hashes int) error {
-		m := &batchMemory{ctx: t.Context(), share: &share{budget: &memory.batches}, release: func() {}, timeout: time.Millisecond}
+		m := &batchMemory{ctx: t.Context(), share: &share{of: memory.batches}, release: func() {}, timeout: time.Millisecond}
 		tr := newTracker(noHolder{}, &Config{})
 		tr.memory, tr.decoder.reserve = m, m.decode
 		_, err := tr.decode(storedBatch(make([]uint64, hashes)...))
@@ -157,8 +154,8 @@ func TestMemoryOfDecoding(t *testing.T) {
 	}
 	memory := NewMemory(0)
 	require.NoError(t, decode(memory, 1<<20))
-	require.Equal(t, memory.batches.bytes, memory.batches.free)
-	memory.batches.free = 0
+	require.Zero(t, memory.batches.Held())
+	require.True(t, memory.batches.Admit(memory.batches.Max(), true, 0))
 	require.NoError(t, decode(memory, 7000))
 	require.ErrorIs(t, decode(memory, 8000), errMemory)
 }
@@ -180,9 +177,9 @@ func TestDecoderClaims(t *testing.T) {
 
 // Copies that find no memory are not counted; blocks that the engine may cache then are any.
 func TestMemoryOfCopies(t *testing.T) {
-	b := &budget{bytes: 4 * copiesStep, free: 4 * copiesStep}
+	b := admission.New(4*copiesStep, 0)
 	newCopies := func() *copies {
-		c := &copies{memory: share{budget: b}}
+		c := &copies{memory: share{of: b}}
 		require.NoError(t, c.addGroupTier(0, &gpu))
 		return c
 	}
@@ -215,5 +212,5 @@ func TestMemoryOfCopies(t *testing.T) {
 	require.Equal(t, other.used, restored.taken)
 	restored.reset()
 	other.reset()
-	require.Equal(t, b.bytes, b.free)
+	require.Zero(t, b.Held())
 }

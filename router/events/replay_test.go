@@ -57,7 +57,7 @@ func replaySocket(t *testing.T, reply func(c *zmtp.Conn, request int, from uint6
 // replayNumbers makes a replay, and returns the numbers that it brings.
 func replayNumbers(ctx context.Context, endpoint string, from uint64, timeout time.Duration, each func(seq uint64) error) (got []uint64, err error) {
 	cfg := &Config{Replay: endpoint, Timeout: timeout, MaxPayload: 32 << 10}
-	memory := &batchMemory{ctx: ctx, share: &share{budget: &NewMemory(0).batches}, release: func() {}, timeout: timeout}
+	memory := &batchMemory{ctx: ctx, share: &share{of: NewMemory(0).batches}, release: func() {}, timeout: timeout}
 	err = replay(ctx, cfg, memory, nil, from, func(seq uint64, payload []byte) error {
 		if len(payload) == 0 {
 			return errors.New("no payload")
@@ -202,7 +202,7 @@ func TestReplayOfSlowHolder(t *testing.T) {
 	network, address, err := zmtp.DialAddress(replaySocket(t, func(c *zmtp.Conn, _ int, from uint64) error { return sendBatches(c, 0) }))
 	require.NoError(t, err)
 	r := replayer{network: network, address: address, timeout: timeout, maxPayload: 100, budget: timeout,
-		memory: &batchMemory{ctx: t.Context(), share: &share{budget: &NewMemory(0).batches}, release: func() {}, timeout: timeout},
+		memory: &batchMemory{ctx: t.Context(), share: &share{of: NewMemory(0).batches}, release: func() {}, timeout: timeout},
 		each:   func(uint64, []byte) error { time.Sleep(pause); return nil }}
 	begun := time.Now()
 	_, err = r.ask(t.Context())
