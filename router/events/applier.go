@@ -68,6 +68,7 @@ type applier struct {
 	removal removal
 	unheld  string // medium of the last blocks that were not held
 	leftOut error  // of the first blocks since clear that the Holder, or copies, had no group and tier for
+	reason  string // why the source was last not sure, for people
 	fresh   []bool // of the blocks of a partial report, from the first that is stored on: it was not held before
 }
 
@@ -128,7 +129,11 @@ func (a *applier) failed(err error) error {
 		return fmt.Errorf("%w: %w", errHolder, err)
 	}
 	a.stats.Complete = false
-	a.leftOut = cmp.Or(a.leftOut, fmt.Errorf("blocks are left out: %w", err))
+	if a.leftOut == nil {
+		if a.leftOut = fmt.Errorf("blocks are left out: %w", err); !a.stats.Stale {
+			a.reason = a.leftOut.Error()
+		}
+	}
 	return nil
 }
 

@@ -218,7 +218,7 @@ func TestApplierUnheld(t *testing.T) {
 		}
 		require.Equal(t, unheld, s.stats.Unheld == 2, tier)
 		s.status()
-		require.Equal(t, unheld, s.warning != "", "%v: %s", tier, s.warning)
+		require.Equal(t, unheld, s.warning() != "", "%v: %s", tier, s.warning())
 	}
 }
 
@@ -305,16 +305,16 @@ func TestApplierLeavesOut(t *testing.T) {
 	s.ok(256, stored("CPU", 2))
 	s.holds(false, 1)
 	s.status()
-	require.Contains(t, s.warning, `blocks are left out: too many groups and tiers: group 0, tier "CPU"`)
-	require.Equal(t, s.warning, s.reason)
+	require.Contains(t, s.warning(), `blocks are left out: too many groups and tiers: group 0, tier "CPU"`)
+	require.Equal(t, s.warning(), s.reason)
 
 	s.ok(257, batchOf("AllBlocksCleared"))
 	s.ok(258, stored("GPU", 3))
 	s.status()
-	require.Empty(t, s.warning)
+	require.Empty(t, s.warning())
 	s.set.groupTiers.Max = 1 // as if others had the rest
 	s.ok(259, stored("CPU", 4))
 	s.holds(false, 3)
 	s.status()
-	require.Contains(t, s.warning, "blocks are left out")
+	require.Contains(t, s.warning(), "blocks are left out")
 }

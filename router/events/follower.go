@@ -121,7 +121,7 @@ func (f *Follower) update(change func(*tracker) error) error {
 		f.pausing.lock()
 	}
 	stats := f.tracker.stats
-	before, warned := *stats, f.tracker.warning
+	before, warned := *stats, f.tracker.warning()
 	err := requesterror.Call(func() error { return change(f.tracker) })
 	if errors.Is(err, requesterror.ErrFault) { // what it holds may be changed in part
 		_ = requesterror.Run(func() { f.tracker.lose(err.Error()) })
@@ -133,12 +133,13 @@ func (f *Follower) update(change func(*tracker) error) error {
 	if stats.Lost > before.Lost || stats.Restarts > before.Restarts {
 		stats.LastErrorTime = time.Now()
 	}
-	if warning := f.tracker.warning; warning != "" && warning != warned {
+	warning := f.tracker.warning()
+	if warning != "" && warning != warned {
 		stats.Errors++
 		stats.LastError, stats.LastErrorTime = warning, time.Now()
 		f.log.warn(warning)
 	}
-	if !stats.Stale && stats.Complete && f.tracker.warning == "" {
+	if !stats.Stale && stats.Complete && warning == "" {
 		stats.LastError, stats.LastErrorTime = "", time.Time{} // it was overcome
 	}
 	now := *stats // a checkpoint changes it

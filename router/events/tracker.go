@@ -1,7 +1,6 @@
 package events
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -107,9 +106,7 @@ type tracker struct {
 	// then finds why.
 	publish func(*Status)
 
-	reason  string // of the last change to the worse
-	told    int64  // blocks that the Holder had dropped when a reason was last found
-	warning string // what was left out, or what suspicion says
+	explained int64 // blocks that the Holder had dropped when the reason last said so, or a loss had cleared all
 }
 
 // recentBatch is a batch that was applied.
@@ -192,7 +189,7 @@ func (t *tracker) dropAll(reason string) {
 	t.reason, t.stats.LastError, t.stats.Complete = reason, reason, false
 	t.publish(t.stats)
 	t.clear()
-	t.told = t.stats.Dropped
+	t.explained = t.stats.Dropped
 }
 
 // clear removes all blocks. First blocks are checked again.
@@ -406,33 +403,28 @@ func (t *tracker) event(e *Event) error {
 	return nil
 }
 
-// status brings the state up to date and returns it. Why a source is stale matters more than what was dropped, which is told
-// once it is live.
+// status brings the state up to date and returns it. Why a source is stale matters more than what was dropped, which is the
+// reason once it is live.
 func (t *tracker) status() *Status {
-	warned := t.warning
 	t.countDropped()
-	if t.stats.Dropped > t.told && !t.stats.Stale {
-		t.told = t.stats.Dropped
+	if t.stats.Dropped > t.explained && !t.stats.Stale {
+		t.explained = t.stats.Dropped
 		t.reason = fmt.Sprintf("max_bytes is used, and the engine has the most of it: %d blocks were dropped so far", t.stats.Dropped)
-	}
-	if t.warning = ""; cmp.Or(t.leftOut, t.suspicion()) != nil {
-		t.warning = cmp.Or(t.leftOut, t.suspicion()).Error()
-	}
-	if t.leftOut != nil && t.warning != warned && !t.stats.Stale {
-		t.reason = t.warning
 	}
 	t.stats.NextSeq = t.next
 	t.stats.Blocks = int64(t.holder.Len())
 	return t.stats
 }
 
-// suspicion returns an error if what the source says is likely not what the configuration means.
-func (t *tracker) suspicion() error {
+// warning says what the configuration, or its bounds, likely get wrong of what the source says. It is empty if nothing.
+func (t *tracker) warning() string {
 	switch {
+	case t.leftOut != nil:
+		return t.leftOut.Error()
 	case t.wantRank != nil && t.rank >= 0 && t.rank != *t.wantRank:
-		return fmt.Errorf("the batches are of data-parallel rank %d, and the source of rank %d; check dp_rank and the ports", t.rank, *t.wantRank)
+		return fmt.Sprintf("the batches are of data-parallel rank %d, and the source of rank %d; check dp_rank and the ports", t.rank, *t.wantRank)
 	case t.stats.Unheld > 0 && t.stats.Stored == 0:
-		return fmt.Errorf("nothing counts: all blocks that were stored are in media such as %.32q, of which no event says when they go", t.unheld)
+		return fmt.Sprintf("nothing counts: all blocks that were stored are in media such as %.32q, of which no event says when they go", t.unheld)
 	}
-	return nil
+	return ""
 }
