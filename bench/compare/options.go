@@ -55,7 +55,7 @@ const (
 // sense.
 func (o Options) Validate() error {
 	err := cmp.Or(
-		measure.CheckHashes(o.Hashes, 1, MaxHashes),
+		measure.CheckList("hashes", o.Hashes, 1, MaxHashes),
 		measure.CheckRange("entries", o.Entries, 0, MaxEntries),
 		measure.CheckRange("MiB of requests", o.Rotate>>20, 0, MaxRotate>>20),
 		measure.CheckRange("rounds", o.Rounds, 1, 1000),

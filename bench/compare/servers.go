@@ -139,7 +139,7 @@ func (s *servers) startHitline(ctx context.Context) ([]*rival, error) {
 	if err != nil {
 		version = "hitline, version unknown" // one that serves will do
 	}
-	p, err := s.launch(ctx, process.Hitline(s.o.Hitline, blockSize, process.HitlineBound(s.load.Entries())), nil)
+	p, err := s.launch(ctx, process.Hitline(s.o.Hitline, blockSize, s.load.Entries()), nil)
 	if err != nil {
 		return nil, err
 	}

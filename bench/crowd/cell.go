@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -98,11 +97,11 @@ func (c *cell) startLookups(ctx context.Context) (err error) {
 	for i := range c.engines {
 		if i == 0 || c.way == Each {
 			address = "ipc://" + filepath.Join(c.folder, fmt.Sprintf("%d.sock", i))
-			cmd := exec.Command(c.o.Hitline, "serve", "--listen", address, "--backend", "mooncake")
-			cmd.Env = append(process.Environ(), "HITLINE_LOG_FORMAT=json", "HITLINE_BACKEND_MOONCAKE_MASTERS="+c.tap.addr())
+			variables := []string{"HITLINE_BACKEND_MOONCAKE_MASTERS=" + c.tap.addr()}
 			if c.way == Patient {
-				cmd.Env = append(cmd.Env, "HITLINE_BACKEND_MOONCAKE_TIMEOUT=1s")
+				variables = append(variables, "HITLINE_BACKEND_MOONCAKE_TIMEOUT=1s")
 			}
+			cmd := process.Serve(c.o.Hitline, variables, "--listen", address, "--backend", "mooncake")
 			p, err := process.Start(ctx, cmd, process.Options{Timeout: c.o.Timeout})
 			if err != nil {
 				return err

@@ -72,7 +72,7 @@ type Options struct {
 func (o Options) Validate() error {
 	tps := slices.Sorted(maps.Keys(o.Ways))
 	err := cmp.Or(
-		measure.CheckList("tensor-parallel sizes", tps, 1, maxTP),
+		workload.CheckTPs(tps),
 		measure.CheckList("engines", o.Engines, Largest, 1000),
 		measure.CheckRange("rounds", o.Rounds, 1, 100),
 		measure.CheckRange("tokens of an engine's cache", o.CacheTokens, blockTokens, 1<<30),
@@ -85,9 +85,6 @@ func (o Options) Validate() error {
 		err = measure.BadOptions("engines %v; %d, for the largest number, comes last and after another one", o.Engines, Largest)
 	}
 	for _, tp := range tps {
-		if err == nil && maxTP%tp != 0 {
-			err = measure.BadOptions("a tensor-parallel size of %d; give 1, 2, 4 or 8", tp)
-		}
 		if err == nil && len(o.Ways[tp]) == 0 {
 			err = measure.BadOptions("no way to ask at TP %d", tp)
 		}

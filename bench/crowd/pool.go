@@ -3,19 +3,15 @@
 package crowd
 
 import (
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/coordinator"
 )
 
-// maxTP is the number of KV heads of the model: as many ranks have keys of their own.
-const maxTP = 8
-
-// newPool returns the pool of the engines. No model is run.
+// newPool returns the pool of the engines, which are of the newest release.
 func newPool(tp int) coordinator.Pool {
-	return coordinator.Pool{
-		ModelName: "Llama-3.1-8B-Instruct", VLLM: coordinator.NewestRelease(),
-		HashBlockSize: blockTokens, SchedulerBlockSize: blockTokens, TPSize: tp, NumKVHead: maxTP,
-		Groups: []coordinator.Group{{Kind: coordinator.FullAttention, BlockSize: blockTokens}},
-	}
+	pool := workload.EnginePool(tp)
+	pool.VLLM = coordinator.NewestRelease()
+	return pool
 }
 
 // keyPrefixes returns what the keys of a block begin with, one for each rank.

@@ -11,7 +11,7 @@ import (
 
 const (
 	// blockTokens is what a hash and a block cover.
-	blockTokens = 16
+	blockTokens = workload.EngineBlockTokens
 	// idBlocks is how many blocks an id of a trace stands for.
 	idBlocks = workload.BlockTokens / blockTokens
 

@@ -41,7 +41,7 @@ const (
 func (o Options) Validate() error {
 	return cmp.Or(
 		measure.CheckRange("holders", o.Holders, 1, maxHolders),
-		measure.CheckHashes(o.Hashes, 8, maxHashes),
+		measure.CheckList("hashes", o.Hashes, 8, maxHashes),
 		measure.CheckRange("blocks", o.Blocks, 1, maxBlocks),
 		measure.CheckRange("queries", o.Queries, 1, 1_000_000),
 		measure.CheckRange("rounds", o.Rounds, 1, 1000),

@@ -23,13 +23,8 @@ func CheckRange[N ~int | ~int64 | ~float64](what string, n, least, most N) error
 	return BadOptions("%v %s; give %v to %v", n, what, least, most)
 }
 
-// CheckHashes wants at least one number of hashes, each of them within bounds and there
-// once.
-func CheckHashes(numbers []int, least, most int) error {
-	return CheckList("hashes", numbers, least, most)
-}
-
-// CheckList is CheckHashes for numbers of anything else; what is its plural.
+// CheckList wants at least one number, each of them within bounds and there once; what is the plural of
+// that which is counted.
 func CheckList(what string, numbers []int, least, most int) error {
 	if len(numbers) == 0 {
 		return BadOptions("no number of %s", what)

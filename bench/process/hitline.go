@@ -10,21 +10,20 @@ import (
 	"strings"
 )
 
-// HitlineBound returns a bound in bytes for a memory backend that holds that many
-// entries: more than they take, so that nothing is evicted.
-func HitlineBound(entries int) int { return max(1<<30, 128*entries) }
+// Hitline returns the command that serves hitline over memory on a free port of loopback, with one full-attention
+// group whose blocks have blockSize tokens, and a bound that is more than that many entries take, so that nothing is
+// evicted; more are further arguments.
+func Hitline(path string, blockSize, entries int, more ...string) *exec.Cmd {
+	bound := "HITLINE_BACKEND_MEMORY_MAX_BYTES=" + strconv.Itoa(max(1<<30, 128*entries))
+	args := []string{"--listen", "tcp://127.0.0.1:0", "--block-size", strconv.Itoa(blockSize)}
+	return Serve(path, []string{bound}, append(args, more...)...)
+}
 
-// Hitline returns the command that serves hitline on a free port of loopback, with
-// one full-attention group whose blocks have blockSize tokens (0: whatever more says),
-// and a bound in bytes on the memory backend; more are further arguments. Of the
-// variables that configure hitline only the choice of kernels is passed on.
-func Hitline(path string, blockSize, maxBytes int, more ...string) *exec.Cmd {
-	args := []string{"serve", "--listen", "tcp://127.0.0.1:0"}
-	if blockSize > 0 {
-		args = append(args, "--block-size", strconv.Itoa(blockSize))
-	}
-	cmd := exec.Command(path, append(args, more...)...)
-	cmd.Env = append(Environ(), "HITLINE_LOG_FORMAT=json", "HITLINE_BACKEND_MEMORY_MAX_BYTES="+strconv.Itoa(maxBytes))
+// Serve returns the command that serves hitline with arguments and variables, and logs as [Start] reads it. Of this
+// process's variables that configure hitline only the choice of kernels is passed on.
+func Serve(path string, variables []string, args ...string) *exec.Cmd {
+	cmd := exec.Command(path, append([]string{"serve"}, args...)...)
+	cmd.Env = append(append(Environ(), "HITLINE_LOG_FORMAT=json"), variables...)
 	return cmd
 }
 

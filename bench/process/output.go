@@ -76,12 +76,18 @@ func (o *output) last() string {
 
 // hitlineReady finds the first address in hitline's ready line.
 func hitlineReady(line []byte) (addr string, ready bool) {
+	addr, _, ready = ReadReady(line)
+	return addr, ready
+}
+
+// ReadReady finds the first address in hitline's ready line, and that of its metrics and page, "" without one.
+func ReadReady(line []byte) (addr, metrics string, ready bool) {
 	var entry struct {
-		Msg    string
-		Listen []string
+		Msg, Metrics string
+		Listen       []string
 	}
 	if json.Unmarshal(line, &entry) != nil || entry.Msg != "ready" || len(entry.Listen) == 0 {
-		return "", false
+		return "", "", false
 	}
-	return entry.Listen[0], true
+	return entry.Listen[0], entry.Metrics, true
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/coordinator"
 )
 
@@ -34,20 +35,14 @@ type Options struct {
 
 // Validate returns an error that wraps [measure.ErrOptions] unless the options make sense.
 func (o Options) Validate() error {
-	err := cmp.Or(
+	return cmp.Or(
 		measure.CheckOneOf("vLLM", o.Release, coordinator.Releases()...),
-		measure.CheckHashes(o.Hashes, 1, maxHashes),
-		measure.CheckList("tensor-parallel sizes", o.TPs, 1, maxTP),
+		measure.CheckList("hashes", o.Hashes, 1, maxHashes),
+		workload.CheckTPs(o.TPs),
 		measure.CheckRange("rounds", o.Rounds, 1, 1000),
 		measure.CheckPositive("a duration", o.Cell),
 		measure.CheckPositive("a timeout", o.Timeout),
 	)
-	for _, tp := range o.TPs {
-		if err == nil && maxTP%tp != 0 {
-			err = measure.BadOptions("a tensor-parallel size of %d; give 1, 2, 4 or 8", tp)
-		}
-	}
-	return err
 }
 
 // cells returns what is measured.

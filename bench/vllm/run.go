@@ -12,6 +12,7 @@ import (
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/workload"
 )
 
 // Run starts a master, hitline and the release's processes, measures, and stops them. Answers
@@ -104,7 +105,7 @@ func (m *meter) measure(ctx context.Context, c cell) error {
 func (m *meter) startEngine(ctx context.Context, s Shape) error {
 	m.stopRoles(1) // all but the store
 	begin := func(r *process.Child) error {
-		return r.Do(ctx, 0, request{"do": "start", "pool": s.pool(), "rank": 0, "hitlines": m.hitlines}, &struct{}{})
+		return r.Do(ctx, 0, request{"do": "start", "pool": workload.EnginePool(s.TP), "rank": 0, "hitlines": m.hitlines}, &struct{}{})
 	}
 	if err := begin(m.store); err != nil {
 		return err

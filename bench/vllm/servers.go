@@ -5,7 +5,6 @@ package vllm
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 
 	"github.com/hitline/hitline/bench/process"
@@ -67,12 +66,10 @@ func (m *meter) startHitlines(ctx context.Context) error {
 // startHitline starts hitline on a unix socket, without a pool: the engines describe theirs.
 func (m *meter) startHitline(ctx context.Context, side string, variables ...string) error {
 	address := "ipc://" + m.path(side+".sock")
-	cmd := exec.Command(m.o.Hitline, "serve", "--listen", address, "--backend", "mooncake")
-	cmd.Env = append(process.Environ(), "HITLINE_LOG_FORMAT=json",
-		"HITLINE_BACKEND_MOONCAKE_MASTERS="+m.master.RPC,
+	variables = append(variables, "HITLINE_BACKEND_MOONCAKE_MASTERS="+m.master.RPC,
 		// The longest lookups take a master a second. vLLM waits for them without a bound.
 		"HITLINE_BACKEND_MOONCAKE_TIMEOUT="+m.o.Timeout.String())
-	cmd.Env = append(cmd.Env, variables...)
+	cmd := process.Serve(m.o.Hitline, variables, "--listen", address, "--backend", "mooncake")
 	p, err := process.Start(ctx, cmd, process.Options{Timeout: m.o.Timeout})
 	if err != nil {
 		return err

@@ -5,13 +5,12 @@ package vllm
 import (
 	"fmt"
 	"math/rand/v2"
+
+	"github.com/hitline/hitline/bench/workload"
 )
 
 const (
-	// blockTokens is what a hash and a block cover.
-	blockTokens = 16
-	// maxTP is the number of KV heads of the model: as many ranks have keys of their own.
-	maxTP = 8
+	blockTokens = workload.EngineBlockTokens
 	// maxHashes keeps a request below the 64 MiB that hitline takes by default, at 32 bytes a hash.
 	maxHashes = 2_000_000
 	maxChains = 32
@@ -19,22 +18,13 @@ const (
 	numSides  = 3 // that have keys of their own
 )
 
-// Shape is how many ranks the model has, and how long its prompts are. It has full attention with eight
-// KV heads, so that there is one key for each block and rank. No model is run.
+// Shape is how many ranks the model of [workload.EnginePool] has, and how long its prompts are.
 type Shape struct {
 	TP     int `json:"tp_size"` // tensor-parallel size
 	Hashes int `json:"hashes"`  // of a prompt, 32 bytes each; with Turns those that the engine has at the first
 }
 
 func (s Shape) String() string { return fmt.Sprintf("TP %d, %d hashes", s.TP, s.Hashes) }
-
-// pool returns what hitline's configuration and the Python side have of the model.
-func (s Shape) pool() map[string]any {
-	return map[string]any{
-		"model_name": "Llama-3.1-8B-Instruct", "hash_block_size": blockTokens, "scheduler_block_size": blockTokens,
-		"tp_size": s.TP, "num_kv_head": maxTP, "groups": []map[string]any{{"kind": "full_attention", "block_size": blockTokens}},
-	}
-}
 
 // Presence is how much of a chain is stored.
 type Presence string

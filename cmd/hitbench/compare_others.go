@@ -24,7 +24,7 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, flags *pflag.Flag
 	}
 	o := vllm.Options{
 		Release: f.release, Hashes: f.o.Hashes, TPs: f.tps, Rounds: f.o.Rounds, Cell: f.o.TimePerRival, Seed: f.o.Seed, Timeout: f.o.Timeout,
-		StoreKeys: 30_000, HeldHashes: 5000,
+		Hitline: f.o.Hitline, Python: f.o.Python, StoreKeys: 30_000, HeldHashes: 5000,
 		Blocked: 3 * time.Second, // a hundred steps of a scheduler
 	}
 	setDefault(flags, "hashes", &o.Hashes, []int{16, 1875}) // prompts of 256 and 30,000 tokens
@@ -33,11 +33,7 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, flags *pflag.Flag
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	var err error
-	if o.Hitline, err = findHitline(f.o.Hitline); err != nil {
-		return err
-	}
-	if o.Python, err = findProgram("python", f.o.Python, "python3", "install one, or name it with --python"); err != nil {
+	if err := findEngines(&o.Hitline, &o.Python); err != nil {
 		return err
 	}
 	return comparison(a, f.json, func(p *progress) (vllm.Report, int, int, error) {

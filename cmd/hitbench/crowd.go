@@ -105,11 +105,7 @@ func (a *app) crowd(ctx context.Context, f crowdFlags, flags *pflag.FlagSet) err
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	var err error
-	if o.Hitline, err = findHitline(o.Hitline); err != nil {
-		return err
-	}
-	if o.Python, err = findProgram("python", o.Python, "python3", "install one, or name it with --python"); err != nil {
+	if err := findEngines(&o.Hitline, &o.Python); err != nil {
 		return err
 	}
 	return comparison(a, f.json, func(p *progress) (crowd.Report, int, int, error) {

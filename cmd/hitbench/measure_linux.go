@@ -26,3 +26,12 @@ func findProgram(flag, named, name, todo string) (string, error) {
 func findHitline(named string) (string, error) {
 	return findProgram("hitline", named, "hitline", "build it, or name it with --hitline")
 }
+
+// findEngines finds hitline and the Python of simulated or real engines, and sets their paths.
+func findEngines(hitline, python *string) (err error) {
+	if *hitline, err = findHitline(*hitline); err != nil {
+		return err
+	}
+	*python, err = findProgram("python", *python, "python3", "install one, or name it with --python")
+	return err
+}

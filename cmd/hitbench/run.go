@@ -127,7 +127,7 @@ func (f *runFlags) startServer(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := process.Hitline(path, 16, process.HitlineBound(2*f.o.Entries), "--backend", "memory")
+	cmd := process.Hitline(path, 16, 2*f.o.Entries, "--backend", "memory")
 	cmd.Env = append(cmd.Env, fmt.Sprintf("HITLINE_LIMITS_MAX_CONNECTIONS=%d", max(4096, f.o.Connections+64))) // some control it
 	server, err := process.Start(ctx, cmd, process.Options{Cores: f.o.Placement.ServerCores(), Timeout: f.o.Timeout})
 	if err != nil {

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os/exec"
 	"strings"
 	"time"
 
@@ -67,18 +65,13 @@ func (a *app) tell(ctx context.Context, s *story.Story, hitline string, timeout 
 
 // startStory starts the server of a story. It returns the address of its page, too.
 func startStory(ctx context.Context, s *story.Story, path string, timeout time.Duration) (server *process.Process, page string, err error) {
-	cmd := exec.Command(path, "serve", "--listen", "tcp://127.0.0.1:0", "--backend", "memory")
-	cmd.Env = append(append(process.Environ(), "HITLINE_LOG_FORMAT=json", "HITLINE_METRICS=127.0.0.1:0"), s.Environ...)
+	cmd := process.Serve(path, append(s.Environ, "HITLINE_METRICS=127.0.0.1:0"), "--listen", "tcp://127.0.0.1:0", "--backend", "memory")
 	server, err = process.Start(ctx, cmd, process.Options{Timeout: timeout, Ready: func(line []byte) (string, bool) {
-		var entry struct {
-			Msg, Metrics string
-			Listen       []string
+		addr, metrics, ready := process.ReadReady(line)
+		if ready {
+			page = metrics
 		}
-		if json.Unmarshal(line, &entry) != nil || entry.Msg != "ready" || len(entry.Listen) == 0 {
-			return "", false
-		}
-		page = entry.Metrics
-		return entry.Listen[0], true
+		return addr, ready
 	}})
 	return server, page, err
 }
