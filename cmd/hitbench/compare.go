@@ -80,7 +80,7 @@ func (f *compareFlags) addFlags(flags *pflag.FlagSet) {
 	hitShareFlag(flags, &f.o.HitShare, 1)
 	flags.Int64Var(&f.rotate, "rotate", 64, "`MiB` of requests, more than caches hold")
 	timeoutFlag(flags, &f.o.Timeout, 20*time.Second, "")
-	jsonFlag(flags, &f.json)
+	cli.JSONFlag(flags, &f.json)
 	flags.StringVar(&f.release, "vllm", "", "`release` whose own lookup is the rival")
 	flags.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel `sizes`")
 	flags.IntVar(&f.holders, "holders", 0, "`number` of engines, for indexes of routers")

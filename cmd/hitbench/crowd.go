@@ -65,7 +65,7 @@ func (f *crowdFlags) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&f.o.StoreTokens, "store", 200_000, "`tokens` in the store, for each engine")
 	seedFlag(flags, &f.o.Seed, 1)
 	timeoutFlag(flags, &f.o.Timeout, time.Minute, "")
-	jsonFlag(flags, &f.json)
+	cli.JSONFlag(flags, &f.json)
 	hitlineFlag(flags, &f.o.Hitline)
 	flags.StringVar(&f.o.Python, "python", "", "`path` of a Python with Mooncake (default python3)")
 }

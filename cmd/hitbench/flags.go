@@ -36,10 +36,6 @@ func hitlineFlag(flags *pflag.FlagSet, p *string) {
 	flags.StringVar(p, "hitline", "", "`path` of hitline (default beside this program)")
 }
 
-func jsonFlag(flags *pflag.FlagSet, p *bool) {
-	flags.BoolVar(p, "json", false, "print the report as one line of JSON")
-}
-
 // connectionTopic is the help topic of the flags of connections.
 const connectionTopic = "connection"
 

@@ -79,31 +79,9 @@ interrupted; 2 wrong usage or bad input; 3 no connection, or it was lost.`,
 	}
 	cli.AddGroup(root, "Measure", append(a.measureCommands(), a.replayCommand())...)
 	cli.AddGroup(root, "Show", a.pictureCommand())
-	root.AddCommand(versionCommand())
+	root.AddCommand(cli.VersionCommand("hitbench"))
 	cli.AddTopic(root, connectionTopic, "has the flags of connections",
 		"run and replay connect to a server at --connect, or $HITLINE_ADDRESS.", func(flags *pflag.FlagSet) { connectionFlags(flags, new(connectflags.Flags)) })
 	cli.Prepare(root)
 	return root
-}
-
-// versionCommand returns the command that prints what this program was built from.
-func versionCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Print what this program was built from",
-		Long: `version prints the version, the commit if it is known and whether the source had
-uncommitted changes, and the Go release and platform it was built with.
-
-With --json: {"version", "commit", "time", "modified", "go", "platform"}; an
-unknown commit or time is empty`,
-		Example: "  hitbench version",
-		Args:    cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			b := buildinfo.Read()
-			return cli.PrintResult(cmd, asJSON, b, b.Lines("hitbench"))
-		},
-	}
-	jsonFlag(cmd.Flags(), &asJSON)
-	return cmd
 }

@@ -51,7 +51,7 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	flags.IntVarP(&f.o.Requests, "requests", "n", 0, "`number` of requests, the first ones; 0 for all")
 	flags.BoolVar(&f.o.AllowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the model")
 	timeoutFlag(flags, &f.o.Timeout, 10*time.Second, "")
-	jsonFlag(flags, &f.json)
+	cli.JSONFlag(flags, &f.json)
 	serverFlags(flags, &f.server)
 	_ = cmd.MarkFlagRequired("trace") // fails for an unknown flag only
 	return cmd

@@ -67,7 +67,7 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	hitShareFlag(flags, &f.o.HitShare, 0.9)
 	timeoutFlag(flags, &f.o.Timeout, 10*time.Second, "")
 	seedFlag(flags, &f.o.Seed, 0)
-	jsonFlag(flags, &f.json)
+	cli.JSONFlag(flags, &f.json)
 	flags.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the end")
 	hitlineFlag(flags, &f.hitline)
 	serverFlags(flags, &f.secure)

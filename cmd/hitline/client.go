@@ -47,7 +47,7 @@ func (t *target) addFlags(cmd *cobra.Command) {
 	if !t.secure.HTTP {
 		cmd.Flags().StringVar(&t.pool, "pool", "", "`name` of the pool at the server (default its own)")
 	}
-	addJSONFlag(cmd, &t.json)
+	cli.JSONFlag(cmd.Flags(), &t.json)
 	cli.TopicFlags(cmd.Flags(), connectionTopic, t.addConnectionFlags)
 	t.setWarn(cmd)
 }
@@ -67,11 +67,6 @@ func (t *target) addTimeout(flags *pflag.FlagSet) {
 // setWarn makes warnings go to the command's standard error.
 func (t *target) setWarn(cmd *cobra.Command) {
 	t.warn = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "hitline: %s\n", printable.Text(text)) }
-}
-
-// addJSONFlag defines the flag by which a command prints JSON.
-func addJSONFlag(cmd *cobra.Command, asJSON *bool) {
-	cmd.Flags().BoolVar(asJSON, "json", false, "print one line of JSON")
 }
 
 // check finds the address of the server, and returns an error for invalid flags. Commands call it

@@ -45,7 +45,7 @@ It exits with 1 if it finds a problem.`,
 	file := cmd.Flags().String("hashes-file", "", "`file` with its hashes in hex, one a line; - is standard input")
 	cmd.Flags().StringVar(&t.pool, "pool", "", "take the pool of this `name` of a running server")
 	cli.DurationVarP(cmd.Flags(), &t.timeout, "timeout", "", 5*time.Second, "most `time` to wait for the store, and for the server")
-	addJSONFlag(cmd, &t.json)
+	cli.JSONFlag(cmd.Flags(), &t.json)
 	source := configFlags(cmd)
 	cli.TopicFlags(cmd.Flags(), connectionTopic, func(group *pflag.FlagSet) {
 		t.secure.AddAddress(group)

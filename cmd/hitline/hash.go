@@ -97,7 +97,7 @@ func (o *hashOptions) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.file, "tokens-file", "-", "`file` with the token ids; - is standard input")
 	cmd.Flags().BoolVar(&o.short, "short", false, "print 64 bits of each hash, in hex")
 	cmd.Flags().BoolVar(&o.integers, "integers", false, "print 64 bits of each hash, as the decimal numbers of KV events; not with --short")
-	addJSONFlag(cmd, &o.json)
+	cli.JSONFlag(cmd.Flags(), &o.json)
 	o.addEngineFlags(cmd)
 }
 

@@ -59,7 +59,7 @@ With --json: {"file"}`,
 	}
 	cmd.Flags().StringVar(&use, "for", initUses[0], "`use`: vllm-mooncake, router or memory")
 	cmd.Flags().BoolVar(&force, "force", false, "overwrite a file that exists")
-	addJSONFlag(cmd, &asJSON)
+	cli.JSONFlag(cmd.Flags(), &asJSON)
 	cli.Complete(cmd, "for", initUses...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		path := "hitline.yaml"

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/internal/buildinfo"
 )
 
 func main() {
@@ -40,7 +41,7 @@ serve runs the service. Other commands ask one, at $HITLINE_ADDRESS.
 
 Exit codes: 0 done; 1 refused, or a bad answer; 2 wrong usage or configuration;
 3 no connection, or it was lost. With --json a command prints one line of JSON.`,
-		Version: buildVersion(),
+		Version: buildinfo.Read().Version,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.HasParent() || cmd.Name() == "help" {
 				return nil
@@ -52,7 +53,7 @@ Exit codes: 0 done; 1 refused, or a bad answer; 2 wrong usage or configuration;
 	cli.AddGroup(root, "Ask", newLookupCmd(), newHoldersCmd())
 	cli.AddGroup(root, "Examine", newPingCmd(), newPoolsCmd(), newRouterCmd(), newStatusCmd(), newStatCmd(), newDoctorCmd())
 	cli.AddGroup(root, "Debug", newStoreCmd(), newEvictCmd(), newResetCmd(), newEventsCmd(), newHashCmd())
-	root.AddCommand(newVersionCmd())
+	root.AddCommand(cli.VersionCommand("hitline"))
 	cli.AddTopic(root, connectionTopic, "has the flags of connections", connectionHelp, new(target).addConnectionFlags)
 	cli.Prepare(root)
 	return root

@@ -9,6 +9,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/buildinfo"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
@@ -81,7 +82,7 @@ func (p *poolServices) service(path string, pool coordinator.Pool) (*lookup.Serv
 
 // newService returns the service of a pool.
 func (p *poolServices) newService(pool coordinator.Pool) (*lookup.Service, error) {
-	sc := lookup.ServiceConfig{Pool: pool, Version: buildVersion(), Shared: p.shared}
+	sc := lookup.ServiceConfig{Pool: pool, Version: buildinfo.Read().Version, Shared: p.shared}
 	if p.store == nil {
 		sc.Memory = indexConfig(p.cfg)
 		return lookup.NewService(sc)

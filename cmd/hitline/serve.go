@@ -23,6 +23,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/status"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/buildinfo"
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/internal/requesterror"
@@ -356,7 +357,7 @@ func (r *running) newServer() (*server.Server, error) {
 		OtherConnections: r.otherConnections(), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
 		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory, CPU: r.cpu,
 		AccountBytes: accountBytes(r.cfg.Limits.MaxAccount), FirstLook: firstLook, SecondLook: secondLook,
-		Ready: r.ready, Version: buildVersion(), Logger: r.logger,
+		Ready: r.ready, Version: buildinfo.Read().Version, Logger: r.logger,
 	})
 }
 
@@ -406,7 +407,7 @@ func (r *running) endpointOptions(collector *status.Collector, requests *httpapi
 
 // poolAttrs returns the attributes of the ready line.
 func (r *running) poolAttrs(addrs []string) []any {
-	attrs := []any{"listen", addrs, "version", buildVersion()}
+	attrs := []any{"listen", addrs, "version", buildinfo.Read().Version}
 	if r.service != nil && !r.isRouterAlone() {
 		attrs = append(attrs, "vllm", r.cfg.Pool.FittingReleases())
 		if r.cfg.Pool.VLLM == "" {

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/internal/buildinfo"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
 )
@@ -207,7 +208,7 @@ func TestEndToEnd(t *testing.T) {
 	stat := do("stat --json", "")
 	var fields map[string]any
 	require.NoError(t, json.Unmarshal([]byte(stat.stdout), &fields))
-	assert.Equal(t, buildVersion(), fields["version"])
+	assert.Equal(t, buildinfo.Read().Version, fields["version"])
 	assert.EqualValues(t, 0, fields["entries"])
 	assert.EqualValues(t, 16, fields["stored"])
 

@@ -52,7 +52,7 @@ With --interval it asks again and again, until it is interrupted.`,
 	cli.DurationVarP(cmd.Flags(), &timeout, "timeout", "", 5*time.Second, "most `time` to wait for an answer")
 	cli.DurationVarP(cmd.Flags(), &interval, "interval", "i", 0, "`time` between two answers (default one answer)")
 	cmd.Flags().StringVar(&file, "config", "", "YAML `file` of serve, whose metrics address is asked")
-	addJSONFlag(cmd, &asJSON)
+	cli.JSONFlag(cmd.Flags(), &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if interval != 0 && interval < minStatusInterval {
 			return usagef("--interval %v: at least %v", interval, minStatusInterval)

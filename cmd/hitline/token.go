@@ -38,7 +38,7 @@ With --json: {"token": token} or {"sha256": digest}`,
 		Args:    cli.NoArgs,
 	}
 	cmd.Flags().StringVar(&digest, "digest", "", "print the digest of the token in the first line of this `file`; - is standard input")
-	addJSONFlag(cmd, &asJSON)
+	cli.JSONFlag(cmd.Flags(), &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !cmd.Flags().Changed("digest") {
 			token := newToken()

@@ -8,9 +8,15 @@ import (
 	"unicode/utf16"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/internal/printable"
 )
+
+// JSONFlag defines the flag by which a command prints JSON.
+func JSONFlag(flags *pflag.FlagSet, asJSON *bool) {
+	flags.BoolVar(asJSON, "json", false, "print one line of JSON")
+}
 
 // PrintResult writes value as one line of JSON, or the text and a newline, to standard output.
 func PrintResult(cmd *cobra.Command, asJSON bool, value any, text string) error {
