@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -21,51 +20,6 @@ import (
 	"github.com/hitline/hitline/internal/storetest"
 )
 
-// startFaultyRedis starts a server on which all keys exist. While fault is set, it is the
-// answer to EXISTS.
-func startFaultyRedis(t *testing.T) (addr string, fault *atomic.Pointer[string]) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = ln.Close() })
-	fault = new(atomic.Pointer[string])
-	serve := func(conn net.Conn) {
-		defer conn.Close()
-		numArgs := 0
-		for in := bufio.NewReader(conn); ; {
-			line, err := in.ReadString('\n')
-			if err != nil {
-				return
-			}
-			answer := ""
-			switch line = strings.ToLower(strings.TrimSpace(line)); {
-			case strings.HasPrefix(line, "*"):
-				_, _ = fmt.Sscanf(line, "*%d", &numArgs)
-			case line == "hello" || line == "info":
-				answer = "-ERR unknown command\r\n"
-			case line == "ping":
-				answer = "+PONG\r\n"
-			case line == "exists":
-				answer = fmt.Sprintf(":%d\r\n", numArgs-1)
-				if f := fault.Load(); f != nil {
-					answer = *f
-				}
-			}
-			_, _ = io.WriteString(conn, answer)
-		}
-	}
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go serve(conn)
-		}
-	}()
-	return ln.Addr().String(), fault
-}
-
 // maxAddressSpace is the address space of the server in the test, in KiB. Three strings of 2 GB
 // do not fit in.
 const maxAddressSpace = 5_500_000
@@ -73,7 +27,13 @@ const maxAddressSpace = 5_500_000
 // A Redis that announces strings of 2 GB does not end a server of little memory. Lookups are
 // hits of 0, and stat answers. When the Redis is well, lookups hit.
 func TestServeSurvivesAHugeAnnouncement(t *testing.T) {
-	addr, fault := startFaultyRedis(t)
+	var fault atomic.Pointer[string] // the answer to lookups, while it is set
+	addr := startFakeRedis(t, func(keys int) string {
+		if f := fault.Load(); f != nil {
+			return *f
+		}
+		return fmt.Sprintf(":%d\r\n", keys)
+	})
 	self, err := os.Executable()
 	require.NoError(t, err)
 	config := configFile(t, "pool: {model_name: m}\nbackend: {redis: {url: \"redis://"+addr+"\", timeout: 20s}}\nlog: {format: json}\n")

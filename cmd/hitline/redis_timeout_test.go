@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -17,50 +18,42 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 )
 
-// startSlowRedis starts a server that answers each EXISTS of one key after pause. calls
-// counts them.
-func startSlowRedis(t *testing.T, pause time.Duration) (addr string, calls *atomic.Int64) {
+// startFakeRedis starts a server that answers a question for keys with what exists returns.
+func startFakeRedis(t *testing.T, exists func(keys int) string) (addr string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = ln.Close() })
-	calls = new(atomic.Int64)
-	serve := func(conn net.Conn) {
-		defer conn.Close()
+	return strings.TrimPrefix(listenAndServe(t, func(conn net.Conn) {
+		numArgs := 0
 		for in := bufio.NewReader(conn); ; {
 			line, err := in.ReadString('\n')
 			if err != nil {
 				return
 			}
-			switch strings.ToLower(strings.TrimSpace(line)) {
-			case "hello", "info":
-				_, _ = io.WriteString(conn, "-ERR unknown command\r\n")
-			case "ping":
-				_, _ = io.WriteString(conn, "+PONG\r\n")
-			case "exists":
-				calls.Add(1)
-				time.Sleep(pause)
-				_, _ = io.WriteString(conn, ":1\r\n")
+			answer := ""
+			switch line = strings.ToLower(strings.TrimSpace(line)); {
+			case strings.HasPrefix(line, "*"):
+				_, _ = fmt.Sscanf(line, "*%d", &numArgs)
+			case line == "hello" || line == "info":
+				answer = "-ERR unknown command\r\n"
+			case line == "ping":
+				answer = "+PONG\r\n"
+			case line == "exists":
+				answer = exists(numArgs - 1)
 			}
+			_, _ = io.WriteString(conn, answer)
 		}
-	}
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go serve(conn)
-		}
-	}()
-	return ln.Addr().String(), calls
+	}), "tcp://")
 }
 
 // backend.redis.timeout bounds one wait for the server, also above three seconds. The driver
 // does not repeat the command before.
 func TestRedisTimeoutIsObeyed(t *testing.T) {
 	t.Parallel() // it waits
-	addr, calls := startSlowRedis(t, 3200*time.Millisecond)
+	var calls atomic.Int64
+	addr := startFakeRedis(t, func(int) string {
+		calls.Add(1)
+		time.Sleep(3200 * time.Millisecond)
+		return ":1\r\n"
+	})
 	cfg, err := config.Load(config.Source{File: configFile(t, "pool: {model_name: m}\nbackend: {redis: {url: \"redis://"+addr+"\", timeout: 1m}}\n")})
 	require.NoError(t, err)
 	store, err := openStore(cfg, slog.New(slog.DiscardHandler))
