@@ -91,9 +91,6 @@ func (a *app) server(flags *connectflags.Flags) (addr string, c connectflags.Con
 	if addr, err = flags.Address(); err != nil {
 		return "", c, cli.WithClass(err, cli.ErrUsage)
 	}
-	if err := flags.Check(addr); err != nil {
-		return "", c, cli.WithClass(err, cli.ErrUsage)
-	}
 	if c, err = flags.Load(addr); err != nil {
 		return "", c, cli.WithClass(err, api.ErrConfig)
 	}

@@ -35,9 +35,6 @@ With --json: {"reset": true}`,
 	yes := cmd.Flags().BoolP("yes", "y", false, "do it")
 	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := t.check(); err != nil {
-			return err
-		}
 		if err := check(); err != nil {
 			return err
 		}
@@ -81,18 +78,7 @@ func visitRanks(cmd *cobra.Command, visit func(*pflag.Flag)) {
 func anyRankFlags(cmd *cobra.Command) (rank *coordinator.GroupRank, check func() error) {
 	const any = coordinator.AnyRank
 	rank = &coordinator.GroupRank{Group: any, TPRank: any, PPRank: any, PCPRank: any}
-	for _, f := range []struct {
-		field       *uint16
-		name, usage string
-	}{
-		{&rank.Group, "group", "`number` of the store group: of the pool's groups, those kept in the store, from 0 (default all)"},
-		{&rank.TPRank, "tp-rank", "tensor-parallel `rank` of the engine's keys, the KV shard, from 0 (default all)"},
-		{&rank.PPRank, "pp-rank", "pipeline-parallel `rank`, from 0 (default all)"},
-		{&rank.PCPRank, "pcp-rank", "prefill-context-parallel `rank`, from 0 (default all)"},
-	} {
-		cmd.Flags().Uint16Var(f.field, f.name, any, f.usage)
-		cmd.Flags().Lookup(f.name).DefValue = "0" // help does not show a zero
-	}
+	rankFlags(cmd, rank, "all")
 	return rank, func() (err error) {
 		visitRanks(cmd, func(f *pflag.Flag) {
 			if f.Value.String() == strconv.Itoa(int(coordinator.AnyRank)) {
@@ -100,5 +86,21 @@ func anyRankFlags(cmd *cobra.Command) (rank *coordinator.GroupRank, check func()
 			}
 		})
 		return err
+	}
+}
+
+// rankFlags adds the flags of a group and its ranks. What is not given stays as it is, which help calls byDefault.
+func rankFlags(cmd *cobra.Command, rank *coordinator.GroupRank, byDefault string) {
+	for _, f := range []struct {
+		field       *uint16
+		name, usage string
+	}{
+		{&rank.Group, "group", "`number` of the store group: of the pool's groups, those kept in the store, from 0"},
+		{&rank.TPRank, "tp-rank", "tensor-parallel `rank` of the engine's keys, the KV shard, from 0"},
+		{&rank.PPRank, "pp-rank", "pipeline-parallel `rank`, from 0"},
+		{&rank.PCPRank, "pcp-rank", "prefill-context-parallel `rank`, from 0"},
+	} {
+		cmd.Flags().Uint16Var(f.field, f.name, *f.field, f.usage+" (default "+byDefault+")")
+		cmd.Flags().Lookup(f.name).DefValue = "0" // help does not show a zero
 	}
 }

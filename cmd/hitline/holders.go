@@ -105,9 +105,6 @@ func (f *holdersFlags) check(cmd *cobra.Command) error {
 
 // ask reads the prompt and asks about it.
 func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (*routerclient.Answer, error) {
-	if err := t.check(); err != nil {
-		return nil, err
-	}
 	if err := f.check(cmd); err != nil {
 		return nil, err
 	}

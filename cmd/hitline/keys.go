@@ -49,16 +49,10 @@ func newKeysCmd(send keysFunc, participle string) *cobra.Command {
 	var t target
 	var rank coordinator.GroupRank
 	cmd := &cobra.Command{Args: cli.NoArgs}
-	cmd.Flags().Uint16Var(&rank.Group, "group", 0, "`number` of the store group: of the pool's groups, those kept in the store, from 0 (default 0)")
-	cmd.Flags().Uint16Var(&rank.TPRank, "tp-rank", 0, "tensor-parallel `rank` of the engine's keys, the KV shard, from 0 (default 0)")
-	cmd.Flags().Uint16Var(&rank.PPRank, "pp-rank", 0, "pipeline-parallel `rank`, from 0 (default 0)")
-	cmd.Flags().Uint16Var(&rank.PCPRank, "pcp-rank", 0, "prefill-context-parallel `rank`, from 0 (default 0)")
+	rankFlags(cmd, &rank, "0")
 	file := hashesFlag(cmd)
 	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := t.check(); err != nil {
-			return err
-		}
 		if err := requireFlags(cmd, "hashes-file"); err != nil {
 			return err
 		}

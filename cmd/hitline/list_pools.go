@@ -36,9 +36,6 @@ stands for; its backend and model; and its lookups.`,
 	}
 	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := t.check(); err != nil {
-			return err
-		}
 		pools, err := t.listPools(cmd.Context())
 		if err != nil {
 			return err

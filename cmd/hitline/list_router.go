@@ -33,9 +33,6 @@ events may be missing; or predicted, if no events are followed.`,
 	}
 	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := t.check(); err != nil {
-			return err
-		}
 		services, err := askServices(cmd.Context(), &t)
 		if err != nil {
 			return err

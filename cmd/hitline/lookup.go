@@ -51,9 +51,6 @@ why, and the gap: the blocks that would have to be stored for a longer hit.
 	explain := cmd.Flags().Bool("explain", false, "tell for each group where its hit ended, and why")
 	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := t.check(); err != nil {
-			return err
-		}
 		if err := requireFlags(cmd, "tokens", "hashes-file"); err != nil {
 			return err
 		}

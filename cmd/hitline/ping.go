@@ -25,16 +25,16 @@ version, requests and limits.`,
 		Args:    cli.AtMostOne,
 	}
 	t.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
 			if cmd.Flags().Changed("connect") {
 				return usagef("%s and --connect: give one address", args[0])
 			}
 			_ = cmd.Flags().Set("connect", args[0]) // any text
 		}
-		if err := t.check(); err != nil {
-			return err
-		}
+		return t.check()
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p, err := ask(cmd.Context(), &t, ping)
 		if err != nil {
 			return err

@@ -31,9 +31,6 @@ With --json: one JSON object, with the counters of one pool alone.`,
 	}
 	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := t.check(); err != nil {
-			return err
-		}
 		stat, err := t.askStat(cmd.Context())
 		if err != nil {
 			return err

@@ -52,11 +52,22 @@ func (f *Flags) AddAddress(set *pflag.FlagSet) {
 }
 
 // Address returns the address, or the list of them, that --connect names, otherwise that of the variable unless it is
-// empty, otherwise the default. With HTTP there is no variable. An error names the flag or the variable.
-func (f *Flags) Address() (string, error) {
+// empty, otherwise the default. With HTTP there is no variable. It fails if the flags do not fit together or the address.
+// An error names the flag or the variable.
+func (f *Flags) Address() (server string, err error) {
 	if f.HTTP {
-		return f.httpAddress()
+		server, err = f.httpAddress()
+	} else {
+		server, err = f.listAddress()
 	}
+	if err == nil {
+		err = f.check(server)
+	}
+	return server, err
+}
+
+// listAddress returns the address, or the list of them, that --connect, the variable or the default names.
+func (f *Flags) listAddress() (string, error) {
 	flag := f.set.Lookup(connect)
 	text, source := flag.Value.String(), "--"+connect
 	if variable := os.Getenv(AddressVariable); !flag.Changed && variable != "" {

@@ -70,9 +70,9 @@ func (f *Flags) Given() string {
 	return ""
 }
 
-// Check returns an error if the flags do not fit together or the address. It reads no file.
+// check returns an error if the flags do not fit together or the address. It reads no file.
 // Variables do not count for an address without TLS: they may be there for others.
-func (f *Flags) Check(address string) error {
+func (f *Flags) check(address string) error {
 	if !isTLS(address) {
 		for _, name := range []string{ca, cert, key, serverName} {
 			if f.set.Changed(name) {
