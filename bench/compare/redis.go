@@ -45,7 +45,7 @@ func (s *servers) startRedis(ctx context.Context) ([]*rival, error) {
 	_, port, _ := net.SplitHostPort(addr)
 	cmd := exec.Command(path, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--daemonize", "no",
 		"--logfile", "", "--dir", os.TempDir())
-	p, err := s.launch(ctx, cmd, func(line []byte) (string, bool) {
+	_, err = s.launch(ctx, cmd, func(line []byte) (string, bool) {
 		return addr, strings.Contains(string(line), "Ready to accept connections")
 	})
 	if err != nil {
@@ -53,8 +53,8 @@ func (s *servers) startRedis(ctx context.Context) ([]*rival, error) {
 	}
 	r := redisServer{addr: addr, timeout: s.o.Timeout, load: s.load}
 	return []*rival{
-		{name: RedisSMIsMember, version: version, server: p, fill: r.storedBy(storeMembers), connect: r.connectMembers},
-		{name: RedisExists, version: version, server: p, fill: r.storedBy(storeKeys), connect: r.connectExists},
+		{version: version, fill: r.storedBy(storeMembers), connect: r.connectMembers},
+		{version: version, fill: r.storedBy(storeKeys), connect: r.connectExists},
 	}, nil
 }
 

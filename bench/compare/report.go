@@ -31,16 +31,6 @@ type Report struct {
 	Partial bool      `json:"partial,omitempty"`
 }
 
-// Figures are those of round trips, in microseconds to 0.01. Ratios to the rival [RawSocket] are
-// the median, minimum and maximum of the rounds; 0 if it was not measured.
-type Figures struct {
-	P50us      float64        `json:"p50_us"` // of all requests that count, as the next
-	P99us      float64        `json:"p99_us"`
-	MaxUs      float64        `json:"max_us"`
-	RoundP50us measure.Spread `json:"p50_us_rounds"`   // of the rounds' medians
-	ToRaw      measure.Spread `json:"to_raw,omitzero"` // ratio of the rounds' medians to the raw server's
-}
-
 // Row is a rival at one number of hashes.
 type Row struct {
 	Rival   string `json:"rival"`
@@ -48,16 +38,17 @@ type Row struct {
 	Note    string `json:"note,omitempty"` // what limits the meaning of the row
 	Hashes  int    `json:"hashes"`
 
-	Figures
+	measure.Times // of round trips that count, to 0.01 us
 
-	// Ratio is to hitline: above 1, the rival takes longer. It is of the rounds' medians.
+	// Ratio is to hitline: above 1, the rival takes longer. ToRaw is to the rival [RawSocket], missing if that was not
+	// measured. Both are of the rounds' medians.
 	Ratio measure.Spread `json:"ratio"`
+	ToRaw measure.Spread `json:"to_raw,omitzero"`
 	// With Options.Pipeline: requests a second, and their ratio to the raw server's.
 	Rate      measure.Spread `json:"requests_per_s,omitzero"`
 	RateToRaw measure.Spread `json:"requests_to_raw,omitzero"`
 
-	Requests int `json:"requests"` // that count
-	Wrong    int `json:"wrong"`    // answers, also of requests that do not count
+	Wrong int `json:"wrong"` // answers, also of requests that do not count
 }
 
 // Skipped is a rival that was left out: it is not on this machine.
@@ -98,8 +89,8 @@ func (r Report) WriteTable(w io.Writer) error {
 // cells returns the row of a table, those of the pipelined rounds last.
 func (r Row) cells() []any {
 	return []any{
-		r.Rival, fmt.Sprintf("%.2f", r.P50us), fmt.Sprintf("%.2f to %.2f", r.RoundP50us.Min, r.RoundP50us.Max),
-		fmt.Sprintf("%.2f", r.P99us), fmt.Sprintf("%.2f", r.MaxUs), spread(r.Ratio), spread(r.ToRaw), r.Requests, r.Wrong,
+		r.Rival, fmt.Sprintf("%.2f", r.P50), fmt.Sprintf("%.2f to %.2f", r.Times.Rounds.Min, r.Times.Rounds.Max),
+		fmt.Sprintf("%.2f", r.P99), fmt.Sprintf("%.2f", r.Max), spread(r.Ratio), spread(r.ToRaw), r.Requests, r.Wrong,
 		int(r.Rate.Median), spread(r.RateToRaw),
 	}
 }

@@ -23,15 +23,15 @@ func spaced(text string) string {
 
 func TestReportTable(t *testing.T) {
 	one := measure.Spread{Median: 1, Min: 1, Max: 1}
-	figures := Figures{P50us: 12.3, RoundP50us: measure.Spread{Median: 12, Min: 11, Max: 14}, P99us: 20, MaxUs: 99}
+	times := measure.Times{P50: 12.3, Rounds: measure.Spread{Median: 12, Min: 11, Max: 14}, P99: 20, Max: 99, Requests: 7000}
 	row := Row{
 		Rival: Hitline, Version: "v1", Note: "raw", Hashes: 64,
-		Figures: figures, Ratio: one, Requests: 7000,
+		Times: times, Ratio: one,
 	}
 	raw := row
 	raw.Rival, raw.Note = RawSocket, ""
 	slow := row
-	slow.Rival, slow.Version, slow.Note, slow.P50us, slow.Ratio.Median, slow.Wrong = Python, "v2", "", 123, 10, 3
+	slow.Rival, slow.Version, slow.Note, slow.P50, slow.Ratio.Median, slow.Wrong = Python, "v2", "", 123, 10, 3
 	r := Report{
 		Rounds: 5, Chains: []int{20}, HitShare: 1, Entries: 9, Placement: process.Placement{Client: []int{0}, Server: []int{1}}, Rows: []Row{raw, row, slow},
 		Skipped: []Skipped{{Rival: Python, Why: "it is not here"}}, Wrong: 3,

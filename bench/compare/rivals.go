@@ -23,7 +23,7 @@ type rivalKind struct {
 
 // serverKind is a kind of server, and the rivals that are on it.
 type serverKind struct {
-	start  func(s *servers, ctx context.Context) ([]*rival, error)
+	start  func(s *servers, ctx context.Context) ([]*rival, error) // returns the rivals in their order
 	rivals []rivalKind
 }
 
@@ -32,10 +32,10 @@ var serverKinds = []serverKind{
 	{(*servers).startRaw, []rivalKind{{RawSocket, "reads as many bytes and answers 4: no lookup"}}},
 	{(*servers).startHitline, []rivalKind{{Hitline, "raw dialect"}, {HitlineZMTP, "asked over ZeroMQ"}}},
 	{func(s *servers, ctx context.Context) ([]*rival, error) {
-		return s.startPython(ctx, PythonBare, "hashes")
+		return s.startPython(ctx, "hashes")
 	}, []rivalKind{{PythonBare, "a set of the bare hashes"}}},
 	{func(s *servers, ctx context.Context) ([]*rival, error) {
-		return s.startPython(ctx, Python, "strings")
+		return s.startPython(ctx, "strings")
 	}, []rivalKind{{Python, "the work of an engine's lookup thread: keys built, looked up in a set"}}},
 	{(*servers).startRedis, []rivalKind{
 		{RedisSMIsMember, "one set; SMISMEMBER of all hashes"},

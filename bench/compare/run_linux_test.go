@@ -56,13 +56,13 @@ func judge(t *testing.T, o Options, r Report, rivals []string) {
 		got = append(got, name)
 		assert.Zero(t, row.Wrong, name)
 		assert.NotEmpty(t, row.Version, name)
-		assert.LessOrEqual(t, row.P50us, row.P99us, name)
-		assert.LessOrEqual(t, row.P99us, row.MaxUs, name)
+		assert.LessOrEqual(t, row.P50, row.P99, name)
+		assert.LessOrEqual(t, row.P99, row.Max, name)
 		assert.GreaterOrEqual(t, row.Requests, o.Rounds, name)
-		for _, figure := range []float64{row.RoundP50us.Min, row.Ratio.Median, row.Ratio.Min} {
+		for _, figure := range []float64{row.Times.Rounds.Min, row.Ratio.Median, row.Ratio.Min} {
 			assert.Positive(t, figure, name)
 		}
-		assert.LessOrEqual(t, row.RoundP50us.Min, row.RoundP50us.Max, name)
+		assert.LessOrEqual(t, row.Times.Rounds.Min, row.Times.Rounds.Max, name)
 		assert.LessOrEqual(t, row.Ratio.Min, row.Ratio.Max, name)
 		if slices.Contains(rivals, RawSocket) {
 			assert.Positive(t, row.ToRaw.Median, name)

@@ -5,38 +5,11 @@ package compare
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/workload"
 )
-
-// times are those of many lookups.
-type times struct {
-	round, all []time.Duration
-	p50        []float64 // of each round that had some, in microseconds
-}
-
-// endRound takes the percentiles of the round.
-func (t *times) endRound() {
-	if len(t.round) == 0 {
-		return
-	}
-	slices.Sort(t.round)
-	t.all = append(t.all, t.round...)
-	t.p50 = append(t.p50, measure.PercentileUs(t.round, 50))
-	t.round = t.round[:0]
-}
-
-// figures returns those of all rounds, and sorts all times.
-func (t *times) figures() Figures {
-	slices.Sort(t.all)
-	return Figures{
-		P50us: measure.PercentileUs(t.all, 50), P99us: measure.PercentileUs(t.all, 99), MaxUs: measure.PercentileUs(t.all, 100),
-		RoundP50us: measure.SpreadOf(t.p50),
-	}
-}
 
 // sampler asks one rival for lookups and keeps what that took.
 type sampler struct {
@@ -51,7 +24,8 @@ type sampler struct {
 	lookups []workload.Lookup // of a batch; reused
 	hits    []uint32          // of a pipelined batch; reused
 
-	all          times
+	round        []time.Duration // of the lookups of this round
+	rounds       measure.Rounds
 	rates        []float64     // requests a second, of the pipelined rounds
 	tookPipeline time.Duration // of this pipelined round
 
@@ -113,11 +87,16 @@ func (s *sampler) ask(ctx context.Context, n int, took func(time.Duration)) erro
 func (s *sampler) askBatch(ctx context.Context, n int) error {
 	n = min(n, s.left)
 	s.left -= n
-	return s.ask(ctx, n, func(d time.Duration) { s.all.round = append(s.all.round, d) })
+	return s.ask(ctx, n, func(d time.Duration) { s.round = append(s.round, d) })
 }
 
-// endRound takes the figures of the round.
-func (s *sampler) endRound() { s.all.endRound() }
+// endRound takes the times of the round.
+func (s *sampler) endRound() {
+	if len(s.round) > 0 {
+		s.rounds.AddRound(s.round)
+		s.round = s.round[:0]
+	}
+}
 
 // askPipelined sends at most n of the lookups that are left of this round, depth of them under
 // way.
@@ -146,10 +125,10 @@ func (s *sampler) endPipelined() {
 func (s *sampler) row(hitline, raw *sampler) Row {
 	r := Row{
 		Rival: s.rival.name, Version: s.rival.version, Note: s.rival.note, Hashes: s.load.Hashes(),
-		Figures: s.all.figures(), Requests: len(s.all.all), Wrong: s.wrong,
+		Times: s.rounds.Times(), Wrong: s.wrong,
 	}
 	if hitline != nil {
-		r.Ratio = measure.SpreadOf(measure.Ratios(s.all.p50, hitline.all.p50))
+		r.Ratio = s.rounds.Ratio(hitline.rounds)
 	}
 	if len(s.rates) > 0 {
 		r.Rate = measure.SpreadOf(s.rates)
@@ -157,9 +136,9 @@ func (s *sampler) row(hitline, raw *sampler) Row {
 	if raw == nil {
 		return r
 	}
-	r.ToRaw = measure.SpreadOf(measure.Ratios(s.all.p50, raw.all.p50))
+	r.ToRaw = s.rounds.Ratio(raw.rounds)
 	if len(s.rates) > 0 && len(raw.rates) > 0 {
-		r.RateToRaw = measure.SpreadOf(measure.Ratios(s.rates, raw.rates))
+		r.RateToRaw = measure.RatioOf(s.rates, raw.rates)
 	}
 	return r
 }

@@ -20,12 +20,10 @@ import (
 
 // rival is one that is measured. Its server runs.
 type rival struct {
-	name    string
+	rivalKind
 	version string // of the server
-	note    string // what limits the meaning of its figures
 	allMiss bool   // it finds nothing, whatever is asked
 
-	server  *process.Process
 	fill    func(ctx context.Context) error // stores the chains; nil: there is nothing to store
 	connect func(ctx context.Context) (*client, error)
 }
@@ -80,10 +78,8 @@ func (s *servers) startKind(ctx context.Context, server serverKind, wanted []riv
 	case err != nil:
 		return fmt.Errorf("%s: %w", wanted[0].name, wire.Lost(err))
 	}
-	for _, r := range rivals {
-		i := slices.IndexFunc(wanted, func(kind rivalKind) bool { return kind.name == r.name })
-		if i >= 0 {
-			r.note = wanted[i].note
+	for i, r := range rivals {
+		if r.rivalKind = server.rivals[i]; s.o.wants(r.name) {
 			s.rivals = append(s.rivals, r)
 		}
 	}
@@ -130,7 +126,7 @@ func (s *servers) startRaw(ctx context.Context) ([]*rival, error) {
 	}
 	asked := s.target(p, wire.Raw)
 	asked.prefix = nil
-	return []*rival{{name: RawSocket, version: runtime.Version(), allMiss: true, server: p, connect: asked.connect}}, nil
+	return []*rival{{version: runtime.Version(), allMiss: true, connect: asked.connect}}, nil
 }
 
 // startHitline starts hitline, which is asked in two dialects.
@@ -145,8 +141,8 @@ func (s *servers) startHitline(ctx context.Context) ([]*rival, error) {
 	}
 	raw, zmtp := s.target(p, wire.Raw), s.target(p, wire.ZMTP)
 	return []*rival{
-		{name: Hitline, version: version, server: p, fill: raw.fill, connect: raw.connect},
-		{name: HitlineZMTP, version: version, server: p, connect: zmtp.connect}, // it finds what was stored for the other
+		{version: version, fill: raw.fill, connect: raw.connect},
+		{version: version, connect: zmtp.connect}, // it finds what was stored for the other
 	}, nil
 }
 
@@ -155,7 +151,7 @@ const pythonVersions = `import platform, zmq
 print(f"Python {platform.python_version()}, pyzmq {zmq.__version__}, libzmq {zmq.zmq_version()}")`
 
 // startPython starts a set in Python that has its keys in a form.
-func (s *servers) startPython(ctx context.Context, name, keys string) ([]*rival, error) {
+func (s *servers) startPython(ctx context.Context, keys string) ([]*rival, error) {
 	path, err := process.FindProgram(s.o.Python, "python3", "apt-get install python3-zmq")
 	if err != nil {
 		return nil, err
@@ -171,5 +167,5 @@ func (s *servers) startPython(ctx context.Context, name, keys string) ([]*rival,
 		return nil, err
 	}
 	asked := s.target(p, wire.ZMTP)
-	return []*rival{{name: name, version: version, server: p, fill: asked.fill, connect: asked.connect}}, nil
+	return []*rival{{version: version, fill: asked.fill, connect: asked.connect}}, nil
 }

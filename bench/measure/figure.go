@@ -64,13 +64,13 @@ func SpreadOf(figures []float64) Spread {
 	return Spread{Round(Median(figures), 3), Round(slices.Min(figures), 3), Round(slices.Max(figures), 3)}
 }
 
-// Ratios returns the ratios of figures to others, round by round. Both have the same number.
-func Ratios(figures, others []float64) []float64 {
+// RatioOf returns the spread of the ratios of figures to others, round by round. Both have the same number.
+func RatioOf(figures, others []float64) Spread {
 	ratios := make([]float64, len(figures))
 	for i := range ratios {
 		ratios[i] = figures[i] / others[i]
 	}
-	return ratios
+	return SpreadOf(ratios)
 }
 
 // PercentileUs returns the p-th percentile of sorted times, in microseconds.

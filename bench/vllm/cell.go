@@ -71,9 +71,6 @@ type hitlineStat struct {
 	Rejected int64 `json:"backend_rejected"`
 }
 
-// round is what one side measured in one round.
-type round []float64 // microseconds of each lookup, sorted
-
 // measurement measures the rows of a cell.
 type measurement struct {
 	cell
@@ -174,7 +171,7 @@ func (m *measurement) row(ctx context.Context, ask Ask) (Row, error) {
 	if err := m.engine.Do(ctx, 0, request{"do": "stat", "side": ours}, &since); err != nil {
 		return r, err
 	}
-	rounds := map[string][]round{}
+	rounds := map[string]measure.Rounds{}
 	for _, q := range m.requests(ask, sides) {
 		if err := m.ask(ctx, &r, q, rounds); err != nil {
 			return r, err
@@ -212,7 +209,7 @@ func (m *measurement) requests(ask Ask, sides []string) (requests []request) {
 }
 
 // ask has the engine ask, counts answers that differ, and adds the times to rounds, unless it is nil.
-func (m *measurement) ask(ctx context.Context, r *Row, q request, rounds map[string][]round) error {
+func (m *measurement) ask(ctx context.Context, r *Row, q request, rounds map[string]measure.Rounds) error {
 	var reply struct {
 		Micros  map[string][]float64
 		Hits    map[string]map[string]any // by side and prompt
@@ -249,8 +246,7 @@ func (m *measurement) ask(ctx context.Context, r *Row, q request, rounds map[str
 }
 
 // split splits the steps of one run into n rounds.
-func split(steps round, n int) []round {
-	var rounds []round
+func split(steps []float64, n int) (rounds measure.Rounds) {
 	for i := range n {
 		part := slices.Clone(steps[i*len(steps)/n : (i+1)*len(steps)/n])
 		if len(part) == 0 { // fewer steps than rounds
@@ -265,14 +261,14 @@ func split(steps round, n int) []round {
 // finish completes the row by the counters of hitline before and after the rounds. It fails if a call of the
 // store failed in between: such a lookup is a hit of 0, which may be the right answer, too, so that only the
 // counters show it.
-func (r *Row) finish(rounds map[string][]round, ours string, since, now hitlineStat) error {
+func (r *Row) finish(rounds map[string]measure.Rounds, ours string, since, now hitlineStat) error {
 	if n := now.Errors + now.Timeouts + now.Rejected - since.Errors - since.Timeouts - since.Rejected; n > 0 {
 		return fmt.Errorf("%w: the master, or some of its answers: %d calls or lookups of hitline failed", measure.ErrLost, n)
 	}
-	r.VLLM, r.Hitline = times(rounds[vllm]), times(rounds[ours])
-	r.P50Ratio = ratio(rounds[vllm], rounds[ours])
+	r.VLLM, r.Hitline = rounds[vllm].Times(), rounds[ours].Times()
+	r.P50Ratio = rounds[vllm].Ratio(rounds[ours])
 	if other, ok := rounds[prepared]; ok {
-		r.Bytes = &Other{times(other), ratio(other, rounds[ours])}
+		r.Bytes = &Other{other.Times(), other.Ratio(rounds[ours])}
 	}
 	lookups := float64(max(1, now.Lookups-since.Lookups))
 	r.HitlineKeys = float64(now.Keys-since.Keys) / lookups

@@ -33,7 +33,7 @@ func TestFinish(t *testing.T) {
 }
 
 // measured are the rounds of a row.
-var measured = map[string][]round{
+var measured = map[string]measure.Rounds{
 	vllm:     {{11, 30}, {24, 24}, {30, 90}},
 	hitline:  {{10, 10}, {20, 20}, {30, 30}},
 	prepared: {{9, 9}, {16, 16}, {30, 30}},
@@ -79,6 +79,6 @@ func TestTurns(t *testing.T) {
 }
 
 func TestSplit(t *testing.T) {
-	assert.Equal(t, []round{{1, 2}, {3, 5}}, split(round{2, 1, 5, 3}, 2))
-	assert.Equal(t, []round{{1}, {1}}, split(round{1}, 2), "a round has one")
+	assert.Equal(t, measure.Rounds{{1, 2}, {3, 5}}, split([]float64{2, 1, 5, 3}, 2))
+	assert.Equal(t, measure.Rounds{{1}, {1}}, split([]float64{1}, 2), "a round has one")
 }

@@ -5,7 +5,6 @@ package vllm
 import (
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/hitline/hitline/bench/measure"
 )
@@ -26,9 +25,9 @@ type Row struct {
 	Stored Presence `json:"stored"`
 	Ask    Ask      `json:"ask"`
 
-	VLLM    Times  `json:"vllm"`
-	Hitline Times  `json:"hitline"`
-	Bytes   *Other `json:"bytes,omitempty"` // the same keys, to the first absent one, as requests made before
+	VLLM    measure.Times `json:"vllm"`
+	Hitline measure.Times `json:"hitline"`
+	Bytes   *Other        `json:"bytes,omitempty"` // the same keys, to the first absent one, as requests made before
 
 	// P50Ratio is that of vLLM's median to hitline's in the same round, of which the median over
 	// the rounds counts: above 1, vLLM takes longer.
@@ -40,43 +39,10 @@ type Row struct {
 	Wrong         int     `json:"wrong"`          // answers that differ
 }
 
-// Times are durations of lookups of one side, in microseconds.
-type Times struct {
-	P50      float64        `json:"p50_us"`        // of the lookups of all rounds, as p99_us and max_us
-	Rounds   measure.Spread `json:"p50_us_rounds"` // of the rounds' medians
-	P99      float64        `json:"p99_us"`
-	Max      float64        `json:"max_us"`
-	Requests int            `json:"requests"` // lookups
-}
-
 // Other are the times of a further side, and how many times as long as hitline it takes.
 type Other struct {
-	Times
+	measure.Times
 	Ratio measure.Spread `json:"p50_ratio"`
-}
-
-// medians returns the median of each round.
-func medians(rounds []round) []float64 {
-	figures := make([]float64, len(rounds))
-	for i, r := range rounds {
-		figures[i] = measure.Percentile(r, 50)
-	}
-	return figures
-}
-
-// times returns the percentiles of all rounds.
-func times(rounds []round) Times {
-	all := slices.Concat(rounds...)
-	slices.Sort(all)
-	return Times{
-		P50: measure.Percentile(all, 50), Rounds: measure.SpreadOf(medians(rounds)),
-		P99: measure.Percentile(all, 99), Max: all[len(all)-1], Requests: len(all),
-	}
-}
-
-// ratio returns the ratios of the medians in each round.
-func ratio(theirs, ours []round) measure.Spread {
-	return measure.SpreadOf(measure.Ratios(medians(theirs), medians(ours)))
 }
 
 // Wrong returns how many answers differ, in all rows.

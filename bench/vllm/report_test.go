@@ -12,17 +12,6 @@ import (
 	"github.com/hitline/hitline/bench/measure"
 )
 
-// Percentiles are those of all lookups, also the median.
-func TestTimes(t *testing.T) {
-	got := times([]round{{1, 2, 3}, {5}, {2, 9}})
-	assert.Equal(t, Times{P50: 2, Rounds: measure.Spread{Median: 2, Min: 2, Max: 5}, P99: 9, Max: 9, Requests: 6}, got)
-	var hundreds []float64
-	for i := range 200 {
-		hundreds = append(hundreds, float64(i+1))
-	}
-	assert.InDelta(t, 198, times([]round{hundreds}).P99, 0)
-}
-
 // A ratio is the median of the rounds' ratios.
 func TestRow(t *testing.T) {
 	var r Row

@@ -52,7 +52,7 @@ func TestCompare(t *testing.T) {
 	for _, row := range got.Rows {
 		rivals = append(rivals, row.Rival)
 		assert.Zero(t, row.Wrong)
-		assert.Positive(t, row.P50us)
+		assert.Positive(t, row.P50)
 	}
 	each := []string{"raw", "hitline", "hitline-zmtp"}
 	assert.Equal(t, append(each, each...), rivals)
