@@ -59,6 +59,14 @@ func TestRun(t *testing.T) {
 	assert.Contains(t, text.String(), "\nTP 2\n")
 }
 
+// Counters are added, the store's keys are the last ones, and times are medians of the rounds that have them.
+func TestSum(t *testing.T) {
+	one := Figures{Turns: 1, Seconds: 2, StoreKeys: 5, MasterCPU: 0.5, P50us: 3, P99us: 4}
+	other := Figures{Turns: 2, Seconds: 1, StoreKeys: 7, Puts: 6}
+	want := Figures{Turns: 3, Seconds: 3, StoreKeys: 7, Puts: 6, MasterCPU: 0.5, P50us: 3, P99us: 4}
+	assert.Equal(t, want, Row{Rounds: []Figures{one, other}}.Sum())
+}
+
 // The places of the tokens of a shared hitline are those that the generator knows: what engines held, what the pool gave, and
 // the length of all prompts.
 func TestAccount(t *testing.T) {

@@ -3,6 +3,7 @@
 package crowd
 
 import (
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -48,29 +49,15 @@ type Figures struct {
 
 // add adds the figures of another window, but for times of lookups. StoreKeys are those of the last one.
 func (f *Figures) add(o Figures) {
-	f.Turns += o.Turns
-	f.Seconds += o.Seconds
-	f.Lookups += o.Lookups
-	f.LookupKeys += o.LookupKeys
-	f.LookupLeases += o.LookupLeases
-	f.Late += o.Late
-	f.Unasked += o.Unasked
-	f.SaveKeys += o.SaveKeys
-	f.SaveLeases += o.SaveLeases
-	f.Loads += o.Loads
-	f.LostLoads += o.LostLoads
-	f.Puts += o.Puts
-	f.FailedPuts += o.FailedPuts
-	f.Evictions += o.Evictions
-	f.EmptyEvictions += o.EmptyEvictions
-	f.EvictedKeys += o.EvictedKeys
-	f.StoreKeys = o.StoreKeys
-	f.EngineTokens += o.EngineTokens
-	f.PoolTokens += o.PoolTokens
-	f.OtherTokens += o.OtherTokens
-	f.MasterCPU += o.MasterCPU
-	f.HitlineCPU += o.HitlineCPU
-	f.GeneratorCPU += o.GeneratorCPU
+	o.P50us, o.P99us, f.StoreKeys = 0, 0, 0
+	sum, more := reflect.ValueOf(f).Elem(), reflect.ValueOf(o)
+	for i := range sum.NumField() {
+		if n := sum.Field(i); n.CanInt() {
+			n.SetInt(n.Int() + more.Field(i).Int())
+		} else {
+			n.SetFloat(n.Float() + more.Field(i).Float())
+		}
+	}
 }
 
 // Leases returns the leases of all kinds.
