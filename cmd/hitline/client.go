@@ -168,8 +168,3 @@ func (t *target) wrapError(ctx context.Context, err error) error {
 	}
 	return fmt.Errorf("%s: %w", t.connect, err)
 }
-
-// printText writes text and a newline to standard output.
-func printText(cmd *cobra.Command, text string) error {
-	return cli.PrintResult(cmd, false, nil, text)
-}

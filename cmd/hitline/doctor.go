@@ -187,20 +187,12 @@ func plural(n int, word string) string {
 // String returns the report as a table.
 func (r *doctorResult) String() string {
 	var table cli.Table
-	if r.Pool != "" {
-		table.Row("pool", r.Pool)
-	}
-	if r.Backend != "" {
-		table.Row("backend", r.Backend)
-	}
-	if r.Address != "" {
-		table.Row("address", r.Address)
-	}
-	if r.Server != "" {
-		table.Row("server", r.Server)
-	}
-	if r.Mode != "" {
-		table.Row("mode", r.Mode)
+	for _, row := range [][2]string{
+		{"pool", r.Pool}, {"backend", r.Backend}, {"address", r.Address}, {"server", r.Server}, {"mode", r.Mode},
+	} {
+		if row[1] != "" {
+			table.Row(row[0], row[1])
+		}
 	}
 	if r.Nodes > 0 {
 		table.Row("nodes", r.Nodes)

@@ -48,7 +48,7 @@ With --json: one JSON object, with the counters of one pool alone.`,
 		if err != nil {
 			return err
 		}
-		return printText(cmd, text)
+		return cli.PrintResult(cmd, false, nil, text)
 	}
 	return cmd
 }
