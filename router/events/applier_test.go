@@ -317,4 +317,9 @@ func TestApplierLeavesOut(t *testing.T) {
 	s.holds(false, 3)
 	s.status()
 	require.Contains(t, s.warning(), "blocks are left out")
+
+	s.ok(260, batchOf("AllBlocksCleared"))
+	s.markStale("gone")
+	require.NoError(t, s.failed(ErrTiers))
+	require.Equal(t, "gone", s.reason, "why it is stale matters more")
 }
