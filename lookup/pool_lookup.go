@@ -9,14 +9,10 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// lookup returns the hit of numTokens tokens over the backend, which is likely to have the first expected blocks. With peek nobody
+// lookup returns the hit of numTokens tokens over the backend, which is likely to have the first expected blocks. In modePeek nobody
 // is about to load them. A failing backend is a hit of 0 and no error, as in the reference. It fails where the rules do, and with
 // ErrTooManyKeys and ErrNoMemory.
-func (p *PoolBackend) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, peek bool) (Answer, error) {
-	mode := modeAsk
-	if peek {
-		mode = modePeek
-	}
+func (p *PoolBackend) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, mode lookupMode) (Answer, error) {
 	return p.end(ctx, p.lookupCoalesced(ctx, numTokens, hashes, expected, mode))
 }
 

@@ -104,7 +104,7 @@ func (s *Service) LookupPrompt(ctx context.Context, numTokens int64, hashes coor
 // PeekPrompt is LookupPrompt for a prompt that nobody is about to load: a store leases none of its
 // blocks if it can.
 func (s *Service) PeekPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
-	answer, err := s.lookup(ctx, s.alignPrompt(numTokens), hashes, 0, true)
+	answer, err := s.lookup(ctx, s.alignPrompt(numTokens), hashes, 0, modePeek)
 	return answer.Hit, err
 }
 
@@ -129,25 +129,25 @@ var _ api.PrefixCache = (*Service)(nil)
 // counted. A call of a backend that does not heed its context is abandoned. While 64 or more such
 // calls have not returned, further ones are not made: see backend.Backend.
 func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
-	answer, err := s.lookup(ctx, numTokens, hashes, 0, false)
+	answer, err := s.lookup(ctx, numTokens, hashes, 0, modeAsk)
 	return answer.Hit, err
 }
 
-// LookupAnswer is Lookup with the ending of its hit. A store is likely to have the blocks of the first expected hashes: these are asked
-// for at once.
+// LookupAnswer is Lookup with the ending of its hit. A store is likely to have the blocks of the first expected hashes:
+// these are asked for at once.
 func (s *Service) LookupAnswer(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int) (Answer, error) {
-	return s.lookup(ctx, numTokens, hashes, expected, false)
+	return s.lookup(ctx, numTokens, hashes, expected, modeAsk)
 }
 
-// lookup is Lookup, or with peek for blocks that nobody is about to load.
-func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, peek bool) (Answer, error) {
+// lookup is Lookup, or in modePeek for blocks that nobody is about to load.
+func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, mode lookupMode) (Answer, error) {
 	if err := s.checkPrompt(numTokens, hashes); err != nil {
 		return Answer{}, err
 	}
 	if r := s.remote; r != nil {
 		ctx, cancel := context.WithTimeout(ctx, r.shared.cfg.Timeout)
 		defer cancel()
-		return r.lookup(ctx, s.clampPrompt(numTokens), hashes, expected, peek)
+		return r.lookup(ctx, s.clampPrompt(numTokens), hashes, expected, mode)
 	}
 	q := s.memory.NewQuery()
 	defer q.Release()
@@ -158,7 +158,10 @@ func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinato
 	if hit.TailBoundaries != nil {
 		hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they were the query's
 	}
-	return Answer{Hit: hit}, err
+	if err != nil {
+		return Answer{}, err
+	}
+	return Answer{Hit: hit, Ending: q.Ending(hit)}, nil
 }
 
 // Store adds keys to a group rank: consecutive chunks of its group, each keyed by its last

@@ -118,3 +118,18 @@ func TestNegativeNumTokens(t *testing.T) {
 		}
 	}
 }
+
+// LookupAnswer tells where blocks end, over the index as over a store.
+func TestLookupAnswerHasTheEnding(t *testing.T) {
+	chain := coordinator.NewHashes(lookuptest.Chain("a", 8, 32), 32)
+	for _, store := range []backend.Backend{nil, &lookuptest.KeyStore{}} {
+		s, err := NewService(ServiceConfig{Pool: coordinator.Pool{Groups: []coordinator.Group{{BlockSize: 16}}}, Backend: store})
+		require.NoError(t, err)
+		require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(chain.Bytes()[:3*32], 32)))
+		answer, err := s.LookupAnswer(t.Context(), 128, chain, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 48, answer.Hit.Tokens)
+		require.Equal(t, 3, answer.Ending.Found)
+		require.Equal(t, -1, answer.Ending.Group, "no group but those of full attention")
+	}
+}

@@ -54,13 +54,15 @@ func TestRun(t *testing.T) {
 		assert.LessOrEqual(t, r.HitlineKeys, float64(r.VLLMKeys), "no lookup asks for more keys than vLLM's")
 		assert.LessOrEqual(t, r.Hitline.Rounds.Min, measure.Round(r.Hitline.P50, 3))
 		assert.LessOrEqual(t, measure.Round(r.Hitline.P50, 3), r.Hitline.Rounds.Max)
-		once := r.Ask == First || r.Ask == Turns
+		once := r.Ask == First || r.Ask == Known || r.Ask == Turns
 		assert.Equal(t, once, r.Bytes != nil)
 		switch r.Ask {
 		case First:
 			if r.Stored == All {
 				assert.InDelta(t, r.VLLMKeys, r.HitlineKeys, 0, "nothing is remembered")
 			}
+		case Known:
+			assert.Equal(t, 1.0, r.HitlineRounds, "what is likely to be stored is asked for at once")
 		case Again:
 			assert.Less(t, r.HitlineKeys, float64(r.VLLMKeys), "found blocks are remembered")
 		case Turns:
@@ -68,7 +70,7 @@ func TestRun(t *testing.T) {
 			assert.Equal(t, 2*numTurns, r.Hitline.Requests, "each prompt once")
 		}
 	}
-	assert.Len(t, keys, 2*(4+1)+1+1)
+	assert.Len(t, keys, 2*(4+2+1)+1+1)
 	assert.Equal(t, 80, keys["TP 2, 40 hashes, again all"])
 	assert.Equal(t, 80, keys["TP 2, 40 hashes, blocked head all"])
 	assert.Equal(t, 236, keys["TP 2, 100 hashes, turns all"])

@@ -101,7 +101,7 @@ func TestServerComesAndGoes(t *testing.T) {
 	for _, name := range replaceClients[2:] {
 		before, after := load.waited(name, begun, gone), load.waited(name, gone, gone.Add(away))
 		t.Logf("%s: the engine waited %v in %v with a server, and %v in %v without", name, before, there, after, away)
-		assert.LessOrEqual(t, after-before*(away/there), away/100, name)
+		assert.LessOrEqual(t, after.Seconds()-before.Seconds()*away.Seconds()/there.Seconds(), away.Seconds()/100, name)
 	}
 }
 

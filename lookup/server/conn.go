@@ -43,7 +43,7 @@ type conn struct {
 	inTurn bool             // the event loop serves it
 
 	began            int64        // when the first byte of the message arrived that is being received, in monotime
-	receivedFrom     int64        // when it was read: later, if it was kept. The message's timeout goes by it
+	messageReadAt    int64        // when it was read: later, if it was kept. The message's timeout goes by it
 	unanswered       atomic.Int64 // jobs without a reply
 	unansweredBefore int          // when the limits were adopted
 }
@@ -166,7 +166,7 @@ func (c *conn) endTurn(err error) error {
 		return failure
 	}
 	t.observe(c.loop.metrics)
-	c.times.update(c.reader, c.receivedFrom)
+	c.times.update(c.reader, c.messageReadAt)
 	return cmp.Or(err, c.updateHeld())
 }
 
@@ -222,7 +222,7 @@ func (c *conn) feed(p []byte) (n int, err error) {
 // nextMessage says that no message is being received: the next one begins in this read.
 func (c *conn) nextMessage() {
 	t := &c.loop.turn
-	c.began, c.receivedFrom = t.readAt, max(t.readAt, monotime.At(t.start))
+	c.began, c.messageReadAt = t.readAt, max(t.readAt, monotime.At(t.start))
 }
 
 // endRequest is called when a request was read to its end. It returns false if the rest of the bytes is to be read later.

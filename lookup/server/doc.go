@@ -9,8 +9,7 @@
 // request. Over the memory index a lookup, a store, an evict or a ping is answered inline: its hashes are
 // looked up as they arrive. Replies are written at the end of the turn. Everything else is a job: its
 // request is copied, and a worker calls one method of lookup.Service, over memory and over a store
-// alike. A new kind of request is a row in package netproto, a row in the table operations, and a
-// function.
+// alike. CONTRIBUTING.md says where a new kind of request goes.
 //
 // A memory lookup, from socket to reply:
 //

@@ -45,7 +45,7 @@ func (h *eventHandler) open(g gnet.Conn) {
 	g.SetContext(c)
 	ses.servePlain()
 	s.conns.add(c)
-	if ses.settings != ses.listener.settings.Load() || ses.pool.isGone() { // who wakes all may have come before
+	if ses.settings != ses.listener.settings.Load() || ses.pool.isGone() { // SetListener or SetPools may have run before it was added
 		_ = g.Wake(nil)
 	}
 	s.cfg.Logger.Debug("connection opened", "peer", c.peer)

@@ -84,7 +84,8 @@ func (j *job) found() *pool {
 }
 
 // jobs are the jobs of a session. All fields belong to its event loop, except those that mu guards,
-// and queues, which the mutexes of the worker pools guard.
+// and queues, which the mutexes of the worker pools guard. Workers read ctx, which is set before the first job is
+// submitted, and once the connection is closed they count down submittedBytes under mu.
 type jobs struct {
 	session    *session
 	current    *job            // being received, nil if none
@@ -94,8 +95,9 @@ type jobs struct {
 	last       map[string]*job // the last unanswered one of each envelope
 	replyBytes int             // of replies that wait for those before them
 	bytes      int             // job.bytes of all
-	submitted  int             // of those that workers have
 	queues     [numWorkerKinds]connQueue
+
+	submittedBytes int // job.bytes of those that workers have
 
 	ctx    context.Context // ends with the connection; nil before the first job
 	cancel context.CancelFunc

@@ -155,7 +155,7 @@ func (js *jobs) submit(j *job) {
 		j.lookup.expected = j.lookup.ask.Expected(monotime.Now())
 	}
 	js.running++
-	js.submitted += j.bytes
+	js.submittedBytes += j.bytes
 	s.shared.workers[kind].submit(&js.queues[kind], j)
 }
 
@@ -210,8 +210,8 @@ func (js *jobs) complete(j *job) {
 	defer js.mu.Unlock()
 	if s.conn.state() == stateClosed {
 		s.shared.pools.move(j.found(), nil)
-		js.submitted -= j.bytes
-		s.conn.holdOnly(js.submitted)
+		js.submittedBytes -= j.bytes
+		s.conn.holdOnly(js.submittedBytes)
 		return
 	}
 	js.completed = append(js.completed, j)
@@ -262,7 +262,7 @@ func (js *jobs) takeCompleted() []*job {
 	n := min(len(js.completed), jobsPerTurn)
 	completed := js.completed[:n:n]
 	for _, j := range completed {
-		js.submitted -= j.bytes
+		js.submittedBytes -= j.bytes
 	}
 	if js.completed = js.completed[n:]; len(js.completed) > 0 {
 		s.conn.loop.push(s.conn)
@@ -300,10 +300,10 @@ func (js *jobs) close() {
 	js.mu.Lock()
 	for _, j := range js.completed {
 		s.shared.pools.move(j.found(), nil)
-		js.submitted -= j.bytes
+		js.submittedBytes -= j.bytes
 	}
 	js.completed = nil
-	s.conn.holdOnly(js.submitted)
+	s.conn.holdOnly(js.submittedBytes)
 	js.mu.Unlock()
 	if js.cancel != nil {
 		js.cancel()

@@ -11,7 +11,7 @@ import "sync/atomic"
 //	 │  ▼                                               │
 //	 │ ending ◄─────────────────────────────────────────┘
 //	 │  │                    no reply is written any more
-//	 ▼  ▼
+//	 ▼  ▼     (halfClosed, too, goes straight to closed when the server stops)
 //	closed                   its event loop has released what it holds
 //
 // Its event loop calls conn.fail, and any goroutine may call end. The first has the reason. Jobs may outlive it: what they

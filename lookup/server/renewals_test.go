@@ -17,7 +17,7 @@ import (
 // leasingStore is a store with leases.
 type leasingStore struct{ lookuptest.KeyStore }
 
-func (*leasingStore) Lease() backend.Lease { return backend.Lease{Duration: 4 * time.Second} }
+func (*leasingStore) Lease() backend.Lease { return backend.Lease{Duration: time.Minute} }
 
 // A renew is answered before the store is asked. What waits is in the account, and what does not fit is dropped and
 // counted.

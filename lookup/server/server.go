@@ -31,7 +31,7 @@ type Server struct {
 	addrs     []string     // bound, see Addrs
 
 	conns       openConns
-	drainPoll   time.Duration  // drainPoll
+	drainPoll   time.Duration  // between looks at connections that are being closed; a test makes it long
 	halfClosed  sync.WaitGroup // the goroutines of half-closed connections
 	sweeps      atomic.Int64   // calls of closeOverdue, see watch
 	evictionLog loglimit.Limit // of logEvictions

@@ -12,7 +12,7 @@ import (
 // times are what the timeouts of a connection go by. The event loop sets them at the end of a turn, other goroutines read
 // them. Times are in monotime, 0 for none.
 type times struct {
-	lastActive     atomic.Int64 // when the last byte arrived
+	lastActive     atomic.Int64 // when the peer last sent, or got an answer of a job: IdleTimeout counts from it
 	messageSince   atomic.Int64 // when the message that is being received began
 	handshakeSince atomic.Int64 // when the unfinished ZMTP handshake began
 	ttl            atomic.Int64 // of the ZMTP peer's heartbeat, in nanoseconds
@@ -20,11 +20,11 @@ type times struct {
 	expires        atomic.Int64 // when its authorization does, in Unix microseconds, as nanoseconds end in 2262; 0: never
 }
 
-// update sets the times at the end of a turn. receivedFrom is of the message that is being received.
-func (t *times) update(reader *netproto.Reader, receivedFrom int64) {
+// update sets the times at the end of a turn. messageReadAt is of the message that is being received.
+func (t *times) update(reader *netproto.Reader, messageReadAt int64) {
 	since, handshake := int64(0), int64(0)
 	if reader.InMessage() {
-		since = receivedFrom
+		since = messageReadAt
 	}
 	if reader.InHandshake() {
 		handshake = cmp.Or(t.handshakeSince.Load(), t.lastActive.Load())
