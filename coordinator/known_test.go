@@ -148,7 +148,21 @@ func TestExpected(t *testing.T) {
 				require.Len(t, positions, want)
 			} else { // both groups of full attention have their part
 				require.GreaterOrEqual(t, len(positions), min(expected, 2000), name)
+				require.GreaterOrEqual(t, len(store.calls[0]), 2*(min(expected, 2048)*3/2), name)
 			}
 		}
 	}
+}
+
+// What each group of full attention is expected to have is asked for at once, also if their blocks are of different sizes.
+func TestExpectedOfGroups(t *testing.T) {
+	c := must(t, Pool{Groups: []Group{full(16), full(64)}})
+	var store rounds
+	for g := range 2 {
+		store.hold(c, g, serial(2048), 0, below(2048))
+	}
+	hit, err := c.Lookup(16*2048, serial(2048), &knowing{KeyStore: ExistsFunc(store.exists), c: c, expected: 2048, found: map[string]bool{}})
+	require.NoError(t, err)
+	require.EqualValues(t, 16*2048, hit.Tokens)
+	require.Equal(t, []int{2048 + 512}, store.sizes())
 }

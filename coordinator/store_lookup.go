@@ -46,6 +46,7 @@ type storeLookup struct {
 	c        *Coordinator
 	tokenLen int64
 	hashes   Hashes
+	likely   int  // leading hashes whose blocks are likely to be stored
 	stops    bool // the store need not answer what does not matter behind a gap
 	answered bool // the store has answered all that it was asked
 
@@ -111,7 +112,8 @@ func (c *Coordinator) LookupEnding(numTokens int64, hashes Hashes, store KeyStor
 func (l *storeLookup) lookUp(numTokens int64, store KeyStore) (Hit, error) {
 	c := l.c
 	l.stops = c.attention[0].Kind.IsFull()
-	first := firstRound + l.expected(store)
+	l.likely = min(store.Expected(), l.hashes.Len())
+	first := firstRound + l.numLikely()
 	for round := 1; ; {
 		hit, err := l.evaluate(numTokens)
 		if round == 1 {
@@ -281,12 +283,11 @@ func (l *storeLookup) numWanted() int {
 	return n
 }
 
-// expected returns how many positions of the full-attention groups are likely to be stored.
-func (l *storeLookup) expected(store KeyStore) (positions int) {
-	hashes := min(store.Expected(), l.hashes.Len())
+// numLikely returns how many positions of the full-attention groups are likely to be stored.
+func (l *storeLookup) numLikely() (positions int) {
 	for g := range l.c.groups {
 		if l.c.groups[g].Kind.IsFull() {
-			positions += hashes / l.c.KeyStride(g)
+			positions += l.likely / l.c.KeyStride(g)
 		}
 	}
 	return positions
@@ -340,7 +341,7 @@ func (l *storeLookup) numUndetermined() int {
 }
 
 // chooseFirstRound limits the wanted positions to the first ones of the full-attention
-// groups, if those have any.
+// groups, if those have any: in each group those that are likely to be stored, and as many more as in the others.
 func (l *storeLookup) chooseFirstRound(left int) {
 	groups := 0
 	for g := range l.c.groups {
@@ -355,11 +356,11 @@ func (l *storeLookup) chooseFirstRound(left int) {
 		return
 	}
 	left = max(1, left)
-	budget := left
+	budget := left - l.numLikely()
 	for g := range l.c.groups {
 		keep := 0
 		if l.c.groups[g].Kind.IsFull() {
-			keep = min(left, max(1, budget/groups))
+			keep = min(left, l.likely/l.c.KeyStride(g)+max(1, budget/groups))
 		}
 		left -= keepFirst(l.wanted[g], keep)
 	}

@@ -17,6 +17,7 @@ type PoolBackend struct {
 	shared    *SharedBackend
 	backend   backend.Backend // as this pool uses it
 	groups    []groupKeys     // by group
+	full      []string        // what keys of full-attention groups begin with, of all ranks
 	coalescer coalescer
 
 	lookups           *counters
@@ -35,7 +36,11 @@ func newPoolBackend(shared *SharedBackend, store backend.Backend, r rules, looku
 	}
 	p := &PoolBackend{rules: r, shared: shared, backend: store, lookups: lookups}
 	for g := range r.coord.NumGroups() {
-		p.groups = append(p.groups, newGroupKeys(p.keyPrefixes(g)))
+		prefixes := p.keyPrefixes(g)
+		p.groups = append(p.groups, newGroupKeys(prefixes))
+		if r.coord.Group(g).Kind.IsFull() {
+			p.full = append(p.full, prefixes...)
+		}
 	}
 	return p
 }

@@ -52,7 +52,7 @@ func (p *PoolBackend) lookupCoalesced(ctx context.Context, numTokens int64, hash
 func (p *PoolBackend) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, mode lookupMode) (o outcome) {
 	l := p.newLookup(ctx, mode)
 	defer l.end()
-	l.expected = expected
+	l.expected = min(expected, p.maxExpected(hashes.HashLen()))
 	o.hit, o.ending, o.err = p.coord.LookupEnding(numTokens, hashes, l)
 	if l.refused != nil {
 		o.err = l.refused
@@ -60,6 +60,16 @@ func (p *PoolBackend) ask(ctx context.Context, numTokens int64, hashes coordinat
 	o.incomplete = l.incomplete
 	l.countRemembered()
 	return o
+}
+
+// maxExpected returns how many hashes of a length a lookup asks for at once because it expects them: their keys take at most half of
+// what a request gets. So none is refused for what it need not ask for.
+func (p *PoolBackend) maxExpected(hashLen int) int {
+	bytes := int64(0)
+	for _, prefix := range p.full {
+		bytes += coordinator.KeyBytes(prefix, hashLen)
+	}
+	return int(p.shared.keyMemory.bytes / 4 / max(1, bytes))
 }
 
 // LookupKnown is Lookup if every block that matters was found a moment ago. It makes no call, and takes

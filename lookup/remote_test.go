@@ -596,3 +596,17 @@ func TestRemoteChangesInPieces(t *testing.T) {
 	store.Before = func(context.Context, string, []string) error { return fmt.Errorf("a node: %w", backend.ErrPartlyDone) }
 	require.ErrorIs(t, s.Reset(t.Context()), api.ErrPartlyDone, "the backend knows that it has removed some")
 }
+
+// A lookup that expects more than a request may ask for is answered as one that expects nothing.
+func TestExpectedBeyondMemory(t *testing.T) {
+	cfg := patient
+	cfg.MaxKeyBytes = 1 << 20
+	keys := lookuptest.Chain("a", 10_000, 32)
+	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: lookuptest.Filled(t, keys[:20*32]), Remote: cfg})
+	require.NoError(t, err)
+	for _, expected := range []int{0, 1000, 10_000} {
+		answer, err := s.LookupAnswer(t.Context(), 160_000, coordinator.NewHashes(keys, 32), expected)
+		require.NoError(t, err)
+		require.EqualValues(t, 320, answer.Hit.Tokens)
+	}
+}

@@ -136,32 +136,47 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinato
 // LookupAnswer is Lookup with the ending of its hit. A store is likely to have the blocks of the first expected hashes:
 // these are asked for at once.
 func (s *Service) LookupAnswer(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int) (Answer, error) {
-	return s.lookup(ctx, numTokens, hashes, expected, modeAsk)
+	if s.remote != nil {
+		return s.lookup(ctx, numTokens, hashes, expected, modeAsk)
+	}
+	q := s.memory.NewQuery()
+	defer q.Release()
+	hit, err := s.lookUp(q, numTokens, hashes)
+	if err != nil {
+		return Answer{}, err
+	}
+	return Answer{Hit: hit, Ending: q.Ending(hit)}, nil
+}
+
+// lookUp looks a prompt up in the index, in a new query.
+func (s *Service) lookUp(q *Query, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
+	if err := s.checkPrompt(numTokens, hashes); err != nil {
+		return api.Hit{}, err
+	}
+	if err := q.addAll(numTokens, hashes); err != nil {
+		return api.Hit{}, err
+	}
+	hit, err := q.Finish()
+	if hit.TailBoundaries != nil {
+		hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they were the query's
+	}
+	return hit, err
 }
 
 // lookup is Lookup, or in modePeek for blocks that nobody is about to load.
 func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, mode lookupMode) (Answer, error) {
-	if err := s.checkPrompt(numTokens, hashes); err != nil {
-		return Answer{}, err
-	}
 	if r := s.remote; r != nil {
+		if err := s.checkPrompt(numTokens, hashes); err != nil {
+			return Answer{}, err
+		}
 		ctx, cancel := context.WithTimeout(ctx, r.shared.cfg.Timeout)
 		defer cancel()
 		return r.lookup(ctx, s.clampPrompt(numTokens), hashes, expected, mode)
 	}
 	q := s.memory.NewQuery()
 	defer q.Release()
-	if err := q.addAll(numTokens, hashes); err != nil {
-		return Answer{}, err
-	}
-	hit, err := q.Finish()
-	if hit.TailBoundaries != nil {
-		hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they were the query's
-	}
-	if err != nil {
-		return Answer{}, err
-	}
-	return Answer{Hit: hit, Ending: q.Ending(hit)}, nil
+	hit, err := s.lookUp(q, numTokens, hashes)
+	return Answer{Hit: hit}, err
 }
 
 // Store adds keys to a group rank: consecutive chunks of its group, each keyed by its last

@@ -39,8 +39,9 @@ func (a *Admission) Max() int64 { return a.max.Load() }
 // Held returns the bytes that are admitted.
 func (a *Admission) Held() int64 { return a.all.Load() }
 
-// Scarce returns how many bytes are to be freed for an eighth to be left, 0 or less if none.
-func (a *Admission) Scarce() int64 { return a.Held() - a.max.Load()/8*7 }
+// Scarce returns how many bytes are to be freed for three sixteenths to be left, 0 or less if none: more than the eighth that who
+// waits for requests of its own must leave, so that it is not kept out by who makes no progress.
+func (a *Admission) Scarce() int64 { return a.Held() - a.max.Load()*13/16 }
 
 // Admit adds n bytes of a request. held is what its sender has already: if it is 0, they need only fit. It returns false and
 // adds nothing if that is too much.

@@ -13,9 +13,9 @@ func TestSizes(t *testing.T) {
 	require.True(t, a.Admit(400, false, 0))
 	require.True(t, a.Admit(350, false, 0), "three quarters")
 	require.False(t, a.Admit(1, false, 0))
-	require.EqualValues(t, -125, a.Scarce())
+	require.EqualValues(t, 750-812, a.Scarce())
 	require.True(t, a.Admit(250, true, 0), "the last quarter")
-	require.EqualValues(t, 125, a.Scarce())
+	require.EqualValues(t, 1000-812, a.Scarce())
 	require.False(t, a.Admit(1, true, 0))
 
 	a.Free(250, true)

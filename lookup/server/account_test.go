@@ -316,3 +316,22 @@ func TestKnownPromptIsAskedForAtOnce(t *testing.T) {
 	require.EqualValues(t, 2, rounds())
 	lookuptest.Eventually(t, "all is asked for at once", func() bool { return rounds() == 1 })
 }
+
+// Who asks again for a prompt of which the store lacks most has no more keys asked for than the first time, and is answered.
+func TestAbsentPromptAskedForAgain(t *testing.T) {
+	for _, present := range []int{0, 1, 20} {
+		chain := lookuptest.Chain("absent", 10_000, 32)
+		cfg := patient
+		cfg.MaxKeyBytes = 1 << 20 // of which all keys would take more than half
+		server := startRemote(t, lookuptest.Filled(t, chain[:32*present]), cfg, Limits{})
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		stat := server.pools.list()[0].service.Stat
+		for range 20 {
+			before := stat().BackendKeys
+			p.Send(t, lookupOf("", chain))
+			p.Expect(t, hitText(present))
+			require.LessOrEqual(t, stat().BackendKeys-before, int64(64+present))
+			server.accounts.Flush()
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -172,4 +173,30 @@ func TestNothingIsChargedAfterTheEnd(t *testing.T) {
 	close(g.Open)
 	lookuptest.Eventually(t, "closed", func() bool { return server.conns.number() == 0 })
 	lookuptest.Eventually(t, "nothing is held", func() bool { return server.heldBytes() == 0 })
+}
+
+// Peers that make no progress give way to those that wait for requests of their own.
+func TestLateGiveWayToWaiting(t *testing.T) {
+	t.Parallel() // it waits for a second or more
+	keys, long := lookuptest.Chain("a", 256, 32), lookuptest.Chain("long", 4000, 32)
+	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
+	store.Holding(g, "store", "")
+	server := startRemote(t, store, patient, Limits{MaxMemory: 24 << 20})
+	t.Cleanup(func() { close(g.Open) })
+	for range 60 {
+		lookuptest.DialPeer(t, server.Addrs()[0]).Send(t, lookupOf("", long)[:32*4000])
+	}
+	closed := func() int64 { return server.Stat().Closed["memory"] }
+	for range 30 { // more than there is memory for
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		_, _ = p.Write(append(storeOf("", netproto.TagStore, keys[:32]), bytes.Repeat(lookupOf("", keys), 16)...))
+	}
+	lookuptest.Eventually(t, "some are closed", func() bool { return closed() > 0 })
+	lookuptest.Eventually(t, "there is room for one that waits", func() bool {
+		before := closed()
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		_, _ = p.Write(append(storeOf("", netproto.TagStore, keys[:32]), bytes.Repeat(lookupOf("", keys), 16)...))
+		time.Sleep(100 * time.Millisecond)
+		return closed() == before
+	})
 }

@@ -102,3 +102,14 @@ func TestShutdownGivesUpOnStart(t *testing.T) {
 	require.ErrorIs(t, ctx.Err(), context.Canceled, "and is told to end")
 	require.ErrorIs(t, server.serve(ctx), context.Canceled, "so it listens nowhere")
 }
+
+// A Shutdown that has no time closes all at once, and stops a server that has started.
+func TestShutdownWithoutTime(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 10 {
+		server := startServer(t, blocks16, Limits{})
+		require.NoError(t, server.Shutdown(ctx))
+		<-server.Done()
+	}
+}

@@ -140,7 +140,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	select {
 	case <-s.startEnded:
 	case <-ctx.Done(): // Start stops what it has started
-		return fmt.Errorf("the server is still starting: %w", ctx.Err())
+		select {
+		case <-s.startEnded:
+		default:
+			return fmt.Errorf("the server is still starting: %w", ctx.Err())
+		}
 	}
 	if !s.running() {
 		return s.Err()

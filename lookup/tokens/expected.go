@@ -8,8 +8,8 @@ import (
 // maxTrusted is how long what was found is expected to stay in a pool of which nobody knows how long it remembers.
 const maxTrusted = 10 * time.Minute
 
-// Expected returns how many blocks from the start of an ask its pool is likely to have: those that were asked for before, if the
-// first of them was found, or is being saved, less than half of what the pool remembers ago. It returns 0 if there are none, and while
+// Expected returns how many blocks from the start of an ask its pool is likely to have: those that were asked for before, as far as
+// they were found, or are being saved, less than half of what the pool remembers ago. It returns 0 if there are none, and while
 // somebody else uses the account: it waits for nobody. The ask has all of its hashes. A nil ask has no such blocks.
 func (a *Ask) Expected(now int64) int {
 	if a == nil || a.Refused || !a.account.mu.TryLock() {
@@ -31,11 +31,14 @@ func (a *Account) expected(r *Ask, now int64) int {
 	if n == 0 {
 		return 0
 	}
-	if first := a.table.get(tracked[0].fingerprint); first == nil || !a.isLikely(first, now) {
+	likely := sort.Search(n, func(i int) bool { // a pool that has a block has those before it, mostly
+		e := a.table.get(tracked[i].fingerprint)
+		return e == nil || !a.isLikely(e, now)
+	})
+	if likely == 0 {
 		return 0
 	}
-	known := sort.Search(n, func(i int) bool { return a.table.get(tracked[i].fingerprint) == nil }) // who asked for a block had those before it
-	return tracked[known-1].block + 1 - r.firstBlock()
+	return tracked[likely-1].block + 1 - r.firstBlock()
 }
 
 // isLikely reports whether a block is likely to be in the pool.
@@ -43,6 +46,9 @@ func (a *Account) isLikely(e *entry, now int64) bool {
 	a.looks.apply(e)
 	seen := e.whole
 	if e.missedBy != 0 {
+		if now < e.asked+int64(askGap) {
+			return false // who asks again and again has not computed it
+		}
 		if now >= e.missedUntil+int64(askGap+a.pool.FirstLook) && a.looks.outcomes[e.missedBy].place != Saving {
 			return false // its engine has not saved it
 		}

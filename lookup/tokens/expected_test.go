@@ -22,8 +22,10 @@ func TestExpected(t *testing.T) {
 	ids := chain(100)
 	assert.Zero(t, b.expects(ids, 0), "nobody asked for it")
 	b.ask("a", ids[:60], 0)
+	assert.Zero(t, b.expects(ids, 0), "who asks again at once has not saved it")
+	b.pass(askGap + time.Second)
 	assert.Equal(t, 60, b.expects(ids, 0), "it is being saved")
-	b.pass(defaultFirstLook + 5*time.Second)
+	b.pass(defaultFirstLook)
 	assert.Zero(t, b.expects(ids, 0), "it was not saved")
 	b.ask("a", ids[:60], 60)
 	b.pass(time.Minute)
@@ -42,7 +44,7 @@ func TestExpected(t *testing.T) {
 	}
 	b.ask("a", ids, 60)
 	b.pass(10 * time.Second)
-	assert.Equal(t, 100, b.expects(ids, 0))
+	assert.Equal(t, 60, b.expects(ids, 0), "nobody has seen the rest")
 	b.pass(30 * time.Second)
 	assert.Zero(t, b.expects(ids, 0))
 	b.ask("a", ids, 60)
@@ -70,4 +72,20 @@ func TestExpectedOfFullTable(t *testing.T) {
 	assert.InDelta(t, 100, b.expects(ids, 0), 10, "not each block is tracked")
 	b.pass(time.Minute)
 	assert.Zero(t, b.expects(ids, 0))
+}
+
+// Of a prompt whose first block is in the pool no more is expected than was found: others have that block, too.
+func TestExpectedOfPartOfAPrompt(t *testing.T) {
+	b := newBench(t, false, 1<<20)
+	b.pass(time.Hour)
+	ids := chain(100)
+	b.ask("a", ids, 40)
+	assert.Equal(t, 40, b.expects(ids, 0))
+	for range 10 {
+		b.pass(30 * time.Second)
+		b.ask("b", ids[:40], 40)
+	}
+	assert.Equal(t, 40, b.expects(ids, 0), "nobody has saved the rest")
+	b.ask("a", ids, 40)
+	assert.Equal(t, 40, b.expects(ids, 0))
 }
