@@ -289,12 +289,15 @@ func TestAsyncConcurrent(t *testing.T) {
 // some; ids come again. No answer of an earlier use is ever served, whatever order
 // the answers come in and however often the connection is lost.
 func TestAsyncScheduler(t *testing.T) {
+	failed := 0
 	for seed := range uint64(scaled(20)) {
-		synctest.Test(t, func(t *testing.T) { schedule(t, rand.New(rand.NewPCG(1, seed))) })
+		synctest.Test(t, func(t *testing.T) { failed += schedule(t, rand.New(rand.NewPCG(1, seed))) })
 	}
+	require.Positive(t, failed)
 }
 
-func schedule(t *testing.T, rng *rand.Rand) {
+// schedule returns how many lookups have failed: few, as they are sent again once.
+func schedule(t *testing.T, rng *rand.Rand) (failed int) {
 	var mu sync.Mutex
 	random := func(n int) int {
 		mu.Lock()
@@ -318,7 +321,7 @@ func schedule(t *testing.T, rng *rand.Rand) {
 	a := fakeAsync(t, f, WithTimeout(500*time.Millisecond))
 	uses := map[string]uint32{} // what the present use of an id asked, while it is pending
 	var use uint32
-	served, failed, aborted := 0, 0, 0
+	served, aborted := 0, 0
 	for range 2000 {
 		for range 4 {
 			id := fmt.Sprint(random(40))
@@ -356,7 +359,6 @@ func schedule(t *testing.T, rng *rand.Rand) {
 		time.Sleep(time.Millisecond)
 	}
 	require.Greater(t, served, 500)
-	require.Greater(t, failed, 0)
 	require.Greater(t, aborted, 500)
 	for id := range uses {
 		a.Discard(id)
@@ -364,6 +366,7 @@ func schedule(t *testing.T, rng *rand.Rand) {
 	time.Sleep(5 * time.Second) // a connection on which nothing comes is given up after one
 	require.True(t, a.empty())
 	require.Zero(t, a.transport.inFlight.len())
+	return failed
 }
 
 // A server that is away costs an asynchronous lookup its timeout once, and is found again.
