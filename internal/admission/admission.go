@@ -39,9 +39,8 @@ func (a *Admission) Max() int64 { return a.max.Load() }
 // Held returns the bytes that are admitted.
 func (a *Admission) Held() int64 { return a.all.Load() }
 
-// Scarce returns how many bytes are to be freed for three sixteenths to be left, 0 or less if none: more than the eighth that who
-// waits for requests of its own must leave, so that it is not kept out by who makes no progress.
-func (a *Admission) Scarce() int64 { return a.Held() - a.max.Load()*13/16 }
+// Scarce returns how many bytes are to be freed for an eighth to be left, 0 or less if none.
+func (a *Admission) Scarce() int64 { return a.Held() - a.max.Load()/8*7 }
 
 // Admit adds n bytes of a request. held is what its sender has already: if it is 0, they need only fit. It returns false and
 // adds nothing if that is too much.
@@ -89,9 +88,8 @@ func (h *Holder) Bytes() int64 { return h.bytes.Load() }
 
 // Set makes a holder hold n bytes, of which some are kept: they have arrived and are not read. It has its own share. Beyond
 // that what is kept counts as small, and the rest as large, and it may have no more than is left then: so who wants less is
-// admitted longer. If it waits for requests of its own, it may keep as much as is left, but for an eighth of all: that is for
-// those who wait for nothing. It may hold no more than before in any case. Set returns false and changes nothing if that is
-// too much.
+// admitted longer. If it waits for requests of its own, it may keep as much as is left, and hold no more than before in any
+// case. Set returns false and changes nothing if that is too much.
 func (a *Admission) Set(h *Holder, n, kept int64, waits bool) bool {
 	share := a.share.Load()
 	hadSmall, hadLarge := parts(h.Bytes(), h.kept, h.share)
@@ -100,9 +98,9 @@ func (a *Admission) Set(h *Holder, n, kept int64, waits bool) bool {
 		if large > hadLarge && !a.add(large-hadLarge, false, large) {
 			return false
 		}
-		some := max(small, a.max.Load()/8)
+		some := small
 		if !waits {
-			some = small + large
+			some += large
 		}
 		if small > hadSmall && !a.add(small-hadSmall, true, some) {
 			a.Free(max(large-hadLarge, 0), false)
