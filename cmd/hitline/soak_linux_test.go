@@ -28,11 +28,12 @@ import (
 	"github.com/hitline/hitline/lookup/client"
 )
 
-// TestSoakStores asks a server over a real Redis, and over a real Mooncake master, and checks every answer, while the
-// store is killed, hangs and is emptied, the server is reloaded, killed and put to its bound of memory, and clients
-// stop reading. HITLINE_TEST_SOAK is how long.
+// TestSoakStores asks a server over memory, over a real Redis, and over a real Mooncake master, and checks every answer,
+// while the store is killed, hangs and is emptied, the server is reloaded, replaced, killed and put to its bound of
+// memory, and clients stop reading. HITLINE_TEST_SOAK is how long.
 //
-// While nothing is broken an answer is exactly what is stored. While something is, it is at most that.
+// While nothing is broken an answer is exactly what is stored. While something is, it is at most that. A server that is
+// replaced is not broken: see soak_observers_linux_test.go for who else looks on.
 func TestSoakStores(t *testing.T) {
 	text := os.Getenv("HITLINE_TEST_SOAK")
 	if text == "" {
@@ -40,21 +41,37 @@ func TestSoakStores(t *testing.T) {
 	}
 	total, err := time.ParseDuration(text)
 	require.NoError(t, err)
-	t.Run("redis", func(t *testing.T) { soakStore(t, &soakRedis{server: storetest.StartRedis(t)}, total/2) })
+	t.Run("memory", func(t *testing.T) { soakStore(t, soakIndex{}, total/3) })
+	t.Run("redis", func(t *testing.T) { soakStore(t, &soakRedis{storetest.StartRedis(t)}, total/3) })
 	t.Run("mooncake", func(t *testing.T) {
 		m := &soakMooncake{t: t, env: storetest.RequireMooncake(t, storetest.MooncakeRelease)}
 		m.start(t)
-		soakStore(t, m, total/2)
+		soakStore(t, m, total/3)
 	})
 }
 
-// soakBackend is a store that can be broken.
+// soakBackend is what blocks are stored in.
 type soakBackend interface {
 	config() string
 	put(t *testing.T, c *client.Client, prefix coordinator.Hashes) error
+}
+
+// soakProcess is a store that can be broken.
+type soakProcess interface {
 	kill()
 	start(t *testing.T) // empty, after kill
 	signal(s syscall.Signal)
+}
+
+// soakIndex is the server's own memory, which is gone with it.
+type soakIndex struct{}
+
+func (soakIndex) config() string { return "{memory: {}}" }
+
+func (soakIndex) put(t *testing.T, c *client.Client, prefix coordinator.Hashes) error {
+	ctx, cancel := context.WithTimeout(t.Context(), storetest.Timeout)
+	defer cancel()
+	return c.Store(ctx, coordinator.GroupRank{}, prefix)
 }
 
 type soakRedis struct{ server *storetest.Redis }
@@ -64,9 +81,7 @@ func (r *soakRedis) config() string {
 }
 
 func (r *soakRedis) put(t *testing.T, c *client.Client, prefix coordinator.Hashes) error {
-	ctx, cancel := context.WithTimeout(t.Context(), storetest.Timeout)
-	defer cancel()
-	return c.Store(ctx, coordinator.GroupRank{}, prefix)
+	return soakIndex{}.put(t, c, prefix)
 }
 
 func (r *soakRedis) kill()                   { r.server.Stop() }
@@ -142,6 +157,7 @@ type soakTest struct {
 
 	asked, exact, wrong atomic.Int64
 	faults              map[string]int
+	observers           *soakObservers
 }
 
 func soakStore(t *testing.T, store soakBackend, total time.Duration) {
@@ -149,6 +165,7 @@ func soakStore(t *testing.T, store soakBackend, total time.Duration) {
 		T: t, store: store, file: filepath.Join(t.TempDir(), "hitline.yaml"), faults: map[string]int{},
 		address: storetest.FreeAddr(t), metrics: storetest.FreeAddr(t), rng: rand.New(rand.NewPCG(rand.Uint64(), 1)),
 	}
+	s.observers = newSoakObservers(s)
 	s.configure(10)
 	s.serve()
 	t.Cleanup(func() { s.end(syscall.SIGKILL) })
@@ -164,6 +181,7 @@ func soakStore(t *testing.T, store soakBackend, total time.Duration) {
 	for range soakClients {
 		asking.Go(func() { s.ask(ctx) })
 	}
+	s.observers.start(ctx, &asking)
 	end := time.Now().Add(total)
 	s.breakAll(time.Now().Add(total/5), 1, s.gentle())
 	first := s.atRest()
@@ -173,21 +191,43 @@ func soakStore(t *testing.T, store soakBackend, total time.Duration) {
 	s.breakAll(end, len(all), all)
 	stop()
 	asking.Wait()
-	t.Logf("%d lookups, %d of them compared exactly, %d wrong; faults %v; at rest first %v, last %v", s.asked.Load(),
-		s.exact.Load(), s.wrong.Load(), s.faults, first, last)
+	final, fresh := s.atRest(), s.freshAtRest()
+	t.Logf("%d lookups, %d of them compared exactly, %d wrong; %v; faults %v; at rest first %v, last %v, at the end %v, a fresh one %v",
+		s.asked.Load(), s.exact.Load(), s.wrong.Load(), s.observers, s.faults, first, last, final, fresh)
 	require.Zero(t, s.wrong.Load())
-	require.Less(t, last.rss, first.rss+first.rss/4+32<<20, "memory has grown: first %v, last %v", first, last)
-	require.LessOrEqual(t, last.goroutines, first.goroutines+8, "first %v, last %v", first, last)
+	last.requireLike(t, first)
+	final.requireLike(t, fresh)
+}
+
+// requireLike fails if a server at rest takes more than another.
+func (r soakRest) requireLike(t *testing.T, other soakRest) {
+	require.Less(t, r.rss, other.rss+other.rss/4+32<<20, "memory has grown: %v, then %v", other, r)
+	require.LessOrEqual(t, r.goroutines, other.goroutines+8, "%v, then %v", other, r)
+}
+
+// freshAtRest returns what a new server takes after it was asked for all chains.
+func (s *soakTest) freshAtRest() soakRest {
+	s.alone(func() {
+		s.end(syscall.SIGTERM)
+		s.serve()
+	})
+	s.recover()
+	return s.atRest()
 }
 
 // configure writes the configuration, with another drain_timeout each time, so that a reload changes something.
 func (s *soakTest) configure(drain int) {
 	text := fmt.Sprintf("listen: ['tcp://%s']\nmetrics: %s\ndrain_timeout: %ds\npool: {vllm: '0.33.0', model_name: m}\n"+
-		"limits: {max_memory: 64MiB}\nlog: {level: error}\nbackend: %s\n", s.address, s.metrics, drain, s.store.config())
+		"limits: {max_memory: 64MiB}\nlog: {level: error}\nbackend: %s\n%s", s.address, s.metrics, drain, s.store.config(), s.observers.config())
 	require.NoError(s, os.WriteFile(s.file, []byte(text), 0o600))
 }
 
+// serve starts a server. Nobody else uses the account of the last one.
 func (s *soakTest) serve() {
+	if s.store == soakBackend(soakIndex{}) {
+		s.forgetStored()
+	}
+	s.observers.accounted.Store(0)
 	self, err := os.Executable()
 	require.NoError(s, err)
 	s.server = exec.Command(self, "serve", "--config", s.file)
@@ -207,6 +247,13 @@ func (s *soakTest) serve() {
 func (s *soakTest) end(signal syscall.Signal) {
 	_ = s.server.Process.Signal(signal)
 	_ = s.server.Wait()
+}
+
+// forgetStored says that nothing is stored any more: what was must hit nothing until it is stored again.
+func (s *soakTest) forgetStored() {
+	for _, c := range s.chains {
+		c.stored = 0
+	}
 }
 
 // fill makes new chains and stores parts of them. The caller holds mu alone, or nobody asks yet.
@@ -325,24 +372,7 @@ func (s *soakTest) alone(f func()) {
 
 // gentle returns the faults after which the process of the server is the same.
 func (s *soakTest) gentle() []soakFault {
-	return []soakFault{
-		{"store killed", func() {
-			s.alone(s.store.kill)
-			time.Sleep(200 * time.Millisecond)
-			s.alone(func() {
-				s.store.start(s.T)
-				for _, c := range s.chains {
-					c.stored = 0 // the old ones must hit nothing until they are stored again
-				}
-			})
-			s.recover()
-		}},
-		{"store hangs", func() {
-			s.alone(func() { s.store.signal(syscall.SIGSTOP) })
-			time.Sleep(300 * time.Millisecond)
-			s.alone(func() { s.store.signal(syscall.SIGCONT) })
-			s.recover()
-		}},
+	faults := []soakFault{
 		{"reset", func() {
 			s.alone(func() {
 				ctx, cancel := context.WithTimeout(s.Context(), storetest.Timeout)
@@ -359,21 +389,58 @@ func (s *soakTest) gentle() []soakFault {
 		{"clients that do not read", s.floodUnread},
 		{"memory at its bound", s.floodMemory},
 	}
+	if store, ok := s.store.(soakProcess); ok {
+		faults = append(faults, s.ofStore(store)...)
+	}
+	return faults
+}
+
+func (s *soakTest) ofStore(store soakProcess) []soakFault {
+	return []soakFault{
+		{"store killed", func() {
+			s.alone(store.kill)
+			time.Sleep(200 * time.Millisecond)
+			s.alone(func() {
+				store.start(s.T)
+				s.forgetStored()
+			})
+			s.recover()
+		}},
+		{"store hangs", func() {
+			s.alone(func() { store.signal(syscall.SIGSTOP) })
+			time.Sleep(300 * time.Millisecond)
+			s.alone(func() { store.signal(syscall.SIGCONT) })
+			s.recover()
+		}},
+	}
 }
 
 // restarts returns the faults that end the server.
 func (s *soakTest) restarts() []soakFault {
-	var faults []soakFault
-	for name, signal := range map[string]syscall.Signal{"server killed": syscall.SIGKILL, "server stopped": syscall.SIGTERM} {
-		faults = append(faults, soakFault{name, func() {
-			s.alone(func() {
-				s.end(signal)
-				s.serve()
-			})
-			s.recover()
-		}})
+	killed := func() {
+		s.alone(func() {
+			s.end(syscall.SIGKILL)
+			s.serve()
+		})
+		s.recover()
 	}
-	return faults
+	stopped := func() {
+		s.alone(func() {
+			s.observers.checkAccount()
+			s.end(syscall.SIGTERM)
+			s.serve()
+		})
+		s.recover()
+	}
+	if s.store == soakBackend(soakIndex{}) {
+		return []soakFault{{"server killed", killed}, {"server stopped", stopped}}
+	}
+	return []soakFault{{"server killed", killed}, {"server stopped", stopped}, {"server replaced", func() {
+		s.observers.accounting.Lock() // others go on, and lose nothing
+		defer s.observers.accounting.Unlock()
+		s.end(syscall.SIGTERM)
+		s.serve()
+	}}}
 }
 
 // floodUnread has clients send requests and read no reply, while others go on.
