@@ -116,9 +116,13 @@ func TestEndpointOptions(t *testing.T) {
 		require.NoError(t, err)
 		e := openEndpoints(listener, srv, test.options, slog.New(slog.DiscardHandler))
 		o := &metricsServer{metrics: e.address}
-		for _, path := range []string{"/status", "/debug/pprof/"} {
+		for _, path := range []string{"/", "/status", "/metrics", "/healthz", "/readyz", "/debug/pprof/"} {
+			want := test.want
+			if path == "/readyz" && want == 200 {
+				want = 503 // it has not started
+			}
 			code, _ := o.send(t, "GET", path, "", "Host: hitline.example")
-			assert.Equal(t, test.want, code, "%s %+v", path, test.options)
+			assert.Equal(t, want, code, "%s %+v", path, test.options)
 		}
 		e.close()
 		storetest.Eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })

@@ -139,12 +139,12 @@ func (row accessRow) connect(t *testing.T, server *Server) *lookuptest.Peer {
 }
 
 // Each request of each peer: it is served if the peer has the permission that it needs, and otherwise refused and
-// counted.
+// counted. Who may not say which pool it asks about cannot say who it is either.
 func TestAccessTable(t *testing.T) {
 	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
 		server := startAccess(t, store)
-		refused, failed := map[string]int64{}, int64(0)
-		for _, row := range append(accessRowsOfEach(), accessRows...) {
+		refused, failed, named := map[string]int64{}, int64(0), []string{}
+		for i, row := range append(accessRowsOfEach(), accessRows...) {
 			p := row.connect(t, server)
 			what := fmt.Sprintf("%+v", row)
 			if row.token != "" {
@@ -188,10 +188,29 @@ func TestAccessTable(t *testing.T) {
 			if row.may&access.Stat != 0 && row.pool != "-" {
 				require.Equal(t, row.pool, poolOf(t, p).Pool, what)
 			}
+			process := fmt.Sprint("row ", i)
+			if p.Ask(t, []byte("pool"), fmt.Appendf(nil, `{"name":%q,"client":{"process":%q}}`, row.pool, process)); row.may&access.Pool == 0 {
+				refused["pool"]++
+			} else if row.may&access.Lookup != 0 && row.pool != "-" {
+				named = append(named, process)
+			}
+			if p.Ask(t, requestsOf(described)[0]...); row.may&access.Lookup == 0 {
+				refused["lookup"]++
+			}
 			require.NoError(t, p.Close())
 		}
 		require.Equal(t, refused, server.Stat().NotAllowed)
 		require.Len(t, refused, len(RequestNames()))
 		require.Equal(t, failed, server.Stat().AuthFailures)
+		tokensAfter(t, server)
+		asked := []string{}
+		for _, st := range server.PoolStats() {
+			for _, a := range st.Askers {
+				if a.Name != "unix" && a.Name != "127.0.0.1" { // by their hosts
+					asked = append(asked, a.Name)
+				}
+			}
+		}
+		require.ElementsMatch(t, named, asked)
 	})
 }

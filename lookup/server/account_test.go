@@ -15,6 +15,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -218,21 +219,30 @@ func TestLooks(t *testing.T) {
 	require.Equal(t, map[string]int64{"new": 3 * 128, "evicted": 128, "partial": 128, "unsaved": 128}, tokensAfter(t, server))
 }
 
+// accountReaders are peers, and whether the server knows them: they are of this machine, or have a credential.
+var accountReaders = []struct {
+	peer       net.Addr
+	credential *access.Credential
+	known      bool
+}{
+	{&net.UnixAddr{Net: "unix"}, nil, true},
+	{&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, nil, true},
+	{&net.TCPAddr{IP: net.IPv6loopback}, nil, true},
+	{&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, nil, false},
+	{&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, &access.Credential{Name: "token"}, true},
+	{&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, &access.Credential{Name: "certificate", Certificate: "engine.example.com"}, true},
+	{&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, &access.Credential{Name: "tenant", Pools: []string{""}}, true},
+}
+
 // Places and times of a single prompt are told to peers that the server knows.
 func TestAccountOfStrangers(t *testing.T) {
 	server := unstarted(t)
 	keys := lookuptest.Chain("a", 8, 32)
 	service := server.pools.own.service
 	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-	for _, of := range []struct {
-		peer net.Addr
-		want map[string]int64
-	}{
-		{&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, map[string]int64{"emptied": 128}},
-		{&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, map[string]int64{"missing": 128}},
-	} {
+	for _, of := range accountReaders {
 		d := drive(t, server)
-		d.session.conn.peer = of.peer
+		d.session.conn.peer, d.session.credential = of.peer, of.credential
 		require.NoError(t, serveTurn(d.session, bytes.Join([][]byte{rawLookup(keys, 32), plainOf("", netproto.TagReset), rawExplain(keys, 32)}, nil)))
 		for d.got.count(t) < 3 {
 			d.next(t)
@@ -241,8 +251,12 @@ func TestAccountOfStrangers(t *testing.T) {
 		_, text, _ := bytes.Cut(d.got.Bytes(), []byte(`{"start_tokens"`))
 		require.NoError(t, json.Unmarshal(append([]byte(`{"start_tokens"`), text...), &e))
 		require.NotNil(t, e.Account)
-		require.Equal(t, of.want, e.Account.Tokens)
-		require.Equal(t, of.peer.String() != "10.0.0.1:0", e.Account.Place == "emptied")
+		want := "missing"
+		if of.known {
+			want = "emptied"
+		}
+		require.Equal(t, map[string]int64{want: 128}, e.Account.Tokens, "%+v", of)
+		require.Equal(t, of.known, e.Account.Place == "emptied", "%+v", of)
 	}
 }
 
@@ -274,7 +288,8 @@ func TestEvictedFromAWindow(t *testing.T) {
 	require.Equal(t, map[string]int64{"pool": 1600 + 1552, "evicted": 48, "rules": 2}, tokensAfter(t, server))
 }
 
-// Processes of one host are told apart if they say who they are, also after they have connected anew.
+// Processes of one host are told apart if they say who they are, also after they have connected anew. Peers that the server
+// does not know are not told of them.
 func TestAskersOfOneHost(t *testing.T) {
 	server := startWith(t, nil, Settings{})
 	for _, process := range []string{"one", "two", "one"} {
@@ -292,6 +307,11 @@ func TestAskersOfOneHost(t *testing.T) {
 		names = append(names, a.Name)
 	}
 	require.ElementsMatch(t, []string{"one", "two", "127.0.0.1"}, names)
+	for _, of := range accountReaders {
+		told := server.statFor(of.peer, of.credential, server.pools.own).PoolTokens
+		require.Equal(t, of.known, len(told.Askers) == 3, "%+v", of)
+		require.Nil(t, told.LostMost, "single prompts are told at the metrics address alone")
+	}
 }
 
 func sum(counts map[string]int64) (n int64) {

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from hitline import Client, ConnectionFailed, own_server, vllm_plugin
+from hitline import Client, HitlineError, own_server, vllm_plugin
 from hitline.own_server import OwnServer, ProgramMissing, WrongConfiguration, find_program
 from tests.support import (
     BINARY,
@@ -399,7 +399,8 @@ class Programs(OwnServers):
         self.assertRegex(text, "has no folder: .*No such file .*; it is started again ")
 
     def test_whom_the_engine_asks(self) -> None:
-        """A socket of this user's process, in a folder of this user alone."""
+        """A socket of this user's process, in a folder of this user alone. Else a lookup fails, or its time runs out in the
+        last try."""
         started = self.folder / "started"
         program = self.program(f"open({str(started)!r}, 'w').close(); sys.stdin.read()")
         settings = vllm_plugin.Settings("auto", program, 20.0, "0.28.0", "miss", "")
@@ -419,7 +420,7 @@ class Programs(OwnServers):
 
             def refused(text: str) -> None:
                 asked = len(other.requests)
-                with self.assertRaisesRegex(ConnectionFailed, text):
+                with self.assertRaisesRegex(HitlineError, text):
                     lookup()
                 self.assertFalse(server.wait_ready(0))
                 self.assertEqual(len(other.requests), asked)
@@ -441,7 +442,7 @@ class Programs(OwnServers):
             os.rename(server.path, folder / "moved")
             (folder / "link").symlink_to(folder / "moved")
             os.rename(folder / "link", server.path)
-            with self.assertRaisesRegex(ConnectionFailed, "is no socket of this user"):
+            with self.assertRaisesRegex(HitlineError, "is no socket of this user"):
                 lookup()
             for name in os.listdir(folder):
                 (folder / name).unlink()

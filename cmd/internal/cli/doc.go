@@ -5,7 +5,7 @@
 // and calls Prepare. Program.Run then runs one command line:
 //
 //	root := &cobra.Command{Use: "hitbench", Short: …, Long: …, Example: …}
-//	cli.AddGroup(root, "Measure", newRunCmd(), newReplayCmd())
+//	cli.AddGroup(root, "Measure", a.runCommand(), a.replayCommand())
 //	cli.Prepare(root)
 //	os.Exit(cli.Program{Root: root}.Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 //

@@ -26,7 +26,7 @@ type Config struct {
 	Limits       Limits                      `yaml:"limits"`
 	DrainDelay   Duration                    `yaml:"drain_delay"`   // from the signal to stop to its first effect on clients
 	DrainTimeout Duration                    `yaml:"drain_timeout"` // for requests in flight when stopping
-	Metrics      string                      `yaml:"metrics"`       // host:port of /metrics, /healthz and /readyz; "": not served
+	Metrics      string                      `yaml:"metrics"`       // host:port of the page, /metrics, /status, /healthz and /readyz; "": not served
 	Pprof        bool                        `yaml:"pprof"`         // whether /debug/pprof is served there
 	// HTTPHosts are the names by which clients reach Metrics and Router.Listen, see httpguard.Guard.
 	HTTPHosts []string `yaml:"http_hosts"`

@@ -66,7 +66,7 @@ var reference = []section{
 		{"limits", anything, "", "what one client can cost, [below](#limits)"},
 		{"drain_delay", anything, "", "how long SIGTERM changes nothing but `/readyz` and `ping`, which say at once that the server will stop"},
 		{"drain_timeout", anything, "", "how long requests are still answered after that"},
-		{"metrics", anything, "", "`host:port` of `/metrics`, `/healthz`, `/readyz` and `/status`; empty: not served"},
+		{"metrics", anything, "", "`host:port` of the [page](tokens.md#the-page), `/metrics`, `/status`, `/healthz` and `/readyz`; empty: not served"},
 		{"pprof", anything, "", "Go's profiles there, for everybody who can connect"},
 		{"http_hosts", anything, "", "names by which clients reach `metrics` and `router.listen`, see [access](access.md)"},
 		{"log", anything, "", "the log on standard error, [below](#log)"},
