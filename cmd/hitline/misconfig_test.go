@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/fakeserver"
 	"github.com/hitline/hitline/internal/storetest"
 )
 
@@ -191,19 +192,7 @@ func tlsListener(t *testing.T) string {
 	require.NoError(t, err)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}})
 	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				_ = conn.(*tls.Conn).Handshake()
-			}()
-		}
-	}()
+	fakeserver.Serve(t, l, func(conn net.Conn) { _ = conn.(*tls.Conn).Handshake() })
 	return l.Addr().String()
 }
 
