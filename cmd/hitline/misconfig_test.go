@@ -178,6 +178,7 @@ func TestWrongConnectionsToRedis(t *testing.T) {
 		"password wrong":              {"redis://:wrong@", secret.Addr, "", "the server refuses this user or password"},
 		"cluster URL, single server":  {"redis-cluster://", plain.Addr, "", "the server is not part of a cluster: use redis:// instead of redis-cluster://"},
 		"single URL, node of cluster": {"redis://", node.Addr, "", "the server is a node of a cluster: use redis-cluster:// instead of redis://"},
+		"TLS at a port without":       {"rediss://:s3cret@", secret.Addr, "", "TLS"},
 		"no such database":            {"redis://", plain.Addr + "/99", "", "the server has no such database"},
 	} {
 		cases[name] = wrongConnection{backend: "redis: {url: '" + c.scheme + c.at + c.query + "'}", want: c.want}
@@ -202,21 +203,4 @@ func silentListener(t *testing.T) string {
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l.Addr().String()
-}
-
-// A store that accepts connections and does not answer may recover. The configuration is
-// not wrong.
-func TestSilentStores(t *testing.T) {
-	silent := silentListener(t)
-	for name, backend := range map[string]string{
-		"redis":    "redis: {url: 'redis://" + silent + "'}",
-		"TLS":      "redis: {url: 'rediss://" + silent + "'}",
-		"mooncake": "mooncake: {masters: ['" + silent + "']}",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := startServe(t, "pool: {model_name: m}\nbackend: {"+backend+"}\n")
-			assert.Contains(t, s.storeLine(t), `"level":"WARN","msg":"the store cannot be used`)
-		})
-	}
 }
