@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -184,19 +185,20 @@ func TestReplayFailures(t *testing.T) {
 		"lost":       {nil, exitLost, 1, ":2: lookup: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			replies := [][]byte{nil, nil, nil, tt.reply, netproto.AppendHit(nil, nil, 512)}
-			for i, hit := range []uint32{1024, 1024, 0} { // of what connect asks, and of the first request
-				replies[i] = netproto.AppendHit(nil, nil, hit)
-			}
+			var calls atomic.Int64
+			hits := []uint32{1024, 1024, 0, 0, 512} // of what connect asks, and of three requests
 			listener, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			fakeserver.Serve(t, listener, func(conn net.Conn) {
-				fakeserver.Answer(conn, func(frames [][]byte) (reply []byte) {
+				fakeserver.Answer(conn, func(frames [][]byte) []byte {
 					if string(frames[0]) != "lookup" {
 						return netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte("{}"), false))
 					}
-					reply, replies = replies[0], replies[1:]
-					return reply
+					call := calls.Add(1)
+					if call == 4 || call > 4 && tt.requests < 3 { // the client may ask again
+						return tt.reply
+					}
+					return netproto.AppendHit(nil, nil, hits[call-1])
 				})
 			})
 			r := hitbench(t, "replay", "--trace", traceFile(t, small), "--json", "--connect", listener.Addr().String())
