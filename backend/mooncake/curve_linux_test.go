@@ -1,11 +1,9 @@
 package mooncake
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strconv"
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
@@ -29,7 +28,11 @@ func TestCurveOverAMaster(t *testing.T) {
 	if path == "" {
 		t.Skip("HITLINE_TEST_TRACE names no trace")
 	}
-	prompts := readTrace(t, path)
+	var prompts [][]uint64
+	require.NoError(t, workload.Trace(path).Requests(t.Context(), workload.BlockTokens, 0, func(r workload.Request) error {
+		prompts = append(prompts, r.IDs)
+		return nil
+	}))
 	env := storetest.RequireMooncake(t, storetest.MooncakeRelease)
 	promised := map[int]float64{} // of a size, by what was seen of half of it
 	for _, blocks := range []int{5_000, 10_000, 20_000, 40_000} {
@@ -44,22 +47,6 @@ func TestCurveOverAMaster(t *testing.T) {
 			promised[2*blocks] = twice
 		})
 	}
-}
-
-func readTrace(t *testing.T, path string) (prompts [][]uint64) {
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
-	s := bufio.NewScanner(f)
-	s.Buffer(nil, 1<<24)
-	for s.Scan() {
-		var r struct {
-			HashIDs []uint64 `json:"hash_ids"`
-		}
-		require.NoError(t, json.Unmarshal(s.Bytes(), &r))
-		prompts = append(prompts, r.HashIDs)
-	}
-	return prompts
 }
 
 // replayOverMaster asks for prompts and saves them, as engines do, in a master that has room for some blocks. It returns the hit shares that

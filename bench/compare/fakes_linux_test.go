@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/fakeserver"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
@@ -80,21 +80,7 @@ func serveHitline(tokens int) error {
 	return nil
 }
 
-// serveEach serves each connection in a goroutine of its own. It returns when it cannot go on.
-func serveEach(listener net.Listener, serve func(net.Conn)) error {
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			defer conn.Close()
-			serve(conn)
-		}()
-	}
-}
-
-// serveFakeHitline is a hitline with a fault.
+// serveFakeHitline is a hitline with a fault. It returns when it cannot go on.
 func serveFakeHitline(fault string) error {
 	if fault == "ends" {
 		return fmt.Errorf("no luck")
@@ -104,7 +90,16 @@ func serveFakeHitline(fault string) error {
 		return err
 	}
 	f := fake{fault: fault, stored: map[string]bool{}}
-	return serveEach(listener, f.serve)
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer conn.Close()
+			fakeserver.Answer(conn, f.reply)
+		}()
+	}
 }
 
 type fake struct {
@@ -112,30 +107,6 @@ type fake struct {
 	fault   string
 	stored  map[string]bool
 	lookups int
-}
-
-func (f *fake) serve(conn net.Conn) {
-	var have []byte
-	b := make([]byte, 1<<16)
-	for {
-		n, err := conn.Read(b)
-		if err != nil {
-			return
-		}
-		have = append(have, b[:n]...)
-		for {
-			frames, used, err := netproto.ParseMessage(have, netproto.Limits{}, nil)
-			if err != nil {
-				break
-			}
-			reply := f.reply(frames)
-			have = have[used:]
-			if reply == nil {
-				return
-			}
-			_, _ = conn.Write(reply)
-		}
-	}
 }
 
 // reply returns the answer, nil to close the connection.

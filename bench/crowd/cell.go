@@ -34,20 +34,22 @@ type cell struct {
 	clients  []*storeClient
 	lookups  []*lookups // by engine
 	tally    *tally     // of the window under way
+	total    *tally     // of the windows that count, of all rounds
 }
 
 func (c *cell) String() string { return fmt.Sprintf("TP %d, %s, %d engines", c.tp, c.way, c.engines) }
 
-// run measures the cell.
+// run measures a round, and returns the figures of all so far.
 func (c *cell) run(ctx context.Context, s *sessions, m process.Mooncake) (Figures, error) {
 	defer c.stop()
 	if err := c.start(ctx, s, m); err != nil {
 		return Figures{}, err
 	}
-	if _, err := c.window(ctx, c.o.Lead); err != nil {
+	if err := c.window(ctx, c.o.Lead, &tally{}); err != nil {
 		return Figures{}, err
 	}
-	return c.window(ctx, c.o.Window)
+	err := c.window(ctx, c.o.Window, c.total)
+	return c.total.f, err
 }
 
 // start starts the master and what asks it, and fills the store. stop undoes it, also after an error.
@@ -139,12 +141,12 @@ func (c *cell) stop() {
 	}
 }
 
-// window runs the turns that begin in a time, and returns its figures when all have ended.
-func (c *cell) window(ctx context.Context, length time.Duration) (Figures, error) {
-	c.tally = &tally{}
+// window runs the turns that begin in a time, and adds its figures when all have ended.
+func (c *cell) window(ctx context.Context, length time.Duration, t *tally) error {
+	c.tally = t
 	before, err := c.read(ctx)
 	if err != nil {
-		return Figures{}, err
+		return err
 	}
 	began := time.Now()
 	group, playing := errgroup.WithContext(ctx)
@@ -162,16 +164,16 @@ func (c *cell) window(ctx context.Context, length time.Duration) (Figures, error
 		group.Go(func() error { return c.play(playing, one, arrives) })
 	}
 	if err := group.Wait(); err != nil {
-		return Figures{}, err
+		return err
 	}
 	if err := sleepUntil(ctx, began.Add(length)); err != nil {
-		return Figures{}, err
+		return err
 	}
 	after, err := c.read(ctx)
 	if err != nil {
-		return Figures{}, err
+		return err
 	}
-	after.addSince(before, &c.tally.f)
-	c.tally.finish()
-	return c.tally.f, nil
+	after.addSince(before, &t.f)
+	t.finish()
+	return nil
 }

@@ -38,9 +38,8 @@ func TestRun(t *testing.T) {
 	report, err := Run(t.Context(), o)
 	require.NoError(t, err)
 	require.Len(t, report.Rows, 3)
-	own := report.Rows[0].Sum()
-	for _, row := range report.Rows {
-		f := row.Sum()
+	own := report.Rows[0]
+	for _, f := range report.Rows {
 		assert.Positive(t, f.Turns)
 		assert.Equal(t, own.Turns, f.Turns)
 		assert.Equal(t, own.EngineTokens, f.EngineTokens)
@@ -51,7 +50,7 @@ func TestRun(t *testing.T) {
 		assert.LessOrEqual(t, f.LookupLeases, f.LookupKeys)
 		assert.LessOrEqual(t, f.LookupKeys, own.LookupKeys, "nothing asks for more than vLLM's own")
 		assert.Positive(t, f.MasterCPU)
-		assert.Equal(t, row.Way.isHitline(), f.HitlineCPU > 0)
+		assert.Equal(t, f.Way.isHitline(), f.HitlineCPU > 0)
 		assert.Greater(t, f.StoreKeys, int64(o.StoreTokens/blockTokens*10*2*3/4), "it is as full as it gets")
 	}
 	var text bytes.Buffer
@@ -59,12 +58,15 @@ func TestRun(t *testing.T) {
 	assert.Contains(t, text.String(), "\nTP 2\n")
 }
 
-// Counters are added, the store's keys are the last ones, and times are medians of the rounds that have them.
-func TestSum(t *testing.T) {
-	one := Figures{Turns: 1, Seconds: 2, StoreKeys: 5, MasterCPU: 0.5, P50us: 3, P99us: 4}
-	other := Figures{Turns: 2, Seconds: 1, StoreKeys: 7, Puts: 6}
-	want := Figures{Turns: 3, Seconds: 3, StoreKeys: 7, Puts: 6, MasterCPU: 0.5, P50us: 3, P99us: 4}
-	assert.Equal(t, want, Row{Rounds: []Figures{one, other}}.Sum())
+// What was counted in several windows is added. The store's keys are the last ones.
+func TestAddSince(t *testing.T) {
+	var f Figures
+	before := reading{at: time.Now(), late: 1}
+	for keys := range int64(2) {
+		after := reading{at: before.at.Add(time.Second), masterCPU: time.Second / 2, late: 3, master: map[string]int64{keysMetric: keys}}
+		after.addSince(before, &f)
+	}
+	assert.Equal(t, Figures{Seconds: 2, MasterCPU: 1, Late: 4, StoreKeys: 1}, f)
 }
 
 // The places of the tokens of a shared hitline are those that the generator knows: what engines held, what the pool gave, and
@@ -75,7 +77,7 @@ func TestAccount(t *testing.T) {
 	require.NoError(t, err)
 	s, err := readSessions(t.Context(), o.Trace)
 	require.NoError(t, err)
-	c := &cell{o: o, tp: 2, way: Shared, engines: 10}
+	c := &cell{o: o, tp: 2, way: Shared, engines: 10, total: &tally{}}
 	defer c.stop()
 	require.NoError(t, c.start(t.Context(), s, found))
 	var prompts, all, held int64 // of the turns that are asked for
@@ -89,8 +91,7 @@ func TestAccount(t *testing.T) {
 			held += int64(one.start * blockTokens)
 		}
 	}
-	f, err := c.window(t.Context(), o.Window)
-	require.NoError(t, err)
+	require.NoError(t, c.window(t.Context(), o.Window, c.total))
 	var told api.PoolTokens
 	require.Eventually(t, func() bool { // a prompt is counted ten seconds after it was last asked about
 		stat, err := c.lookups[0].hitline.Stat(t.Context())
@@ -105,7 +106,7 @@ func TestAccount(t *testing.T) {
 	}
 	assert.Equal(t, all, sum)
 	assert.Equal(t, held, told.Tokens["engine"])
-	assert.Equal(t, f.PoolTokens, told.Tokens["pool"])
+	assert.Equal(t, c.total.f.PoolTokens, told.Tokens["pool"])
 }
 
 func TestRunFails(t *testing.T) {

@@ -3,7 +3,6 @@
 package crowd
 
 import (
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -11,8 +10,8 @@ import (
 	"github.com/hitline/hitline/bench/measure"
 )
 
-// Figures are those of one window. Keys and leases are counted for each rank; a lease is a key that was asked for or loaded and was
-// there.
+// Figures are those of the windows of a cell. Keys and leases are counted for each rank; a lease is a key that was asked for or
+// loaded and was there.
 type Figures struct {
 	Turns   int     `json:"turns"` // that began in the window
 	Seconds float64 `json:"seconds"`
@@ -47,19 +46,6 @@ type Figures struct {
 	P99us float64 `json:"p99_us,omitempty"`
 }
 
-// add adds the figures of another window, but for times of lookups. StoreKeys are those of the last one.
-func (f *Figures) add(o Figures) {
-	o.P50us, o.P99us, f.StoreKeys = 0, 0, 0
-	sum, more := reflect.ValueOf(f).Elem(), reflect.ValueOf(o)
-	for i := range sum.NumField() {
-		if n := sum.Field(i); n.CanInt() {
-			n.SetInt(n.Int() + more.Field(i).Int())
-		} else {
-			n.SetFloat(n.Float() + more.Field(i).Float())
-		}
-	}
-}
-
 // Leases returns the leases of all kinds.
 func (f Figures) Leases() int64 { return f.LookupLeases + f.SaveLeases + f.Loads - f.LostLoads }
 
@@ -82,7 +68,7 @@ func (f Figures) CPUPerTurn() time.Duration {
 // EnginesPerCore returns how many engines one core of a master carries, computed from its CPU time a turn.
 func (f Figures) EnginesPerCore() float64 { return 1 / (f.CPUPerTurn().Seconds() * turnRate) }
 
-// tally counts while turns run. Safe for concurrent use.
+// tally counts while turns run, of one window after the other. Safe for concurrent use.
 type tally struct {
 	mu    sync.Mutex
 	f     Figures
@@ -113,7 +99,7 @@ func (t *tally) save(one turn, hit int, s saved) {
 	})
 }
 
-// finish sets the times of lookups.
+// finish sets the times of lookups, those of all windows.
 func (t *tally) finish() {
 	if slices.Sort(t.waits); len(t.waits) > 0 && t.f.GeneratorShare() < maxShare {
 		t.f.P50us, t.f.P99us = measure.PercentileUs(t.waits, 50), measure.PercentileUs(t.waits, 99)

@@ -73,21 +73,21 @@ func (c *cell) read(ctx context.Context) (r reading, err error) {
 	return r, nil
 }
 
-// addSince adds to the figures what has happened since an earlier reading.
+// addSince adds to the figures what has happened since an earlier reading. StoreKeys are the last ones.
 func (r reading) addSince(before reading, f *Figures) {
 	since := func(metric string) int64 { return r.master[metric] - before.master[metric] }
-	f.Seconds = r.at.Sub(before.at).Seconds()
+	f.Seconds += r.at.Sub(before.at).Seconds()
 	f.LookupKeys += r.tapKeys - before.tapKeys
 	f.LookupLeases += r.tapFound - before.tapFound
-	f.Late = r.late - before.late
-	f.Unasked = r.unasked - before.unasked
-	f.Evictions = since(evictionsMetric)
-	f.EmptyEvictions = f.Evictions - since(successfulMetric)
-	f.EvictedKeys = since(evictedMetric)
+	f.Late += r.late - before.late
+	f.Unasked += r.unasked - before.unasked
+	f.Evictions += since(evictionsMetric)
+	f.EmptyEvictions += since(evictionsMetric) - since(successfulMetric)
+	f.EvictedKeys += since(evictedMetric)
 	f.StoreKeys = r.master[keysMetric]
-	f.MasterCPU = (r.masterCPU - before.masterCPU).Seconds()
-	f.HitlineCPU = (r.hitlineCPU - before.hitlineCPU).Seconds()
-	f.GeneratorCPU = (r.ownCPU - before.ownCPU).Seconds()
+	f.MasterCPU += (r.masterCPU - before.masterCPU).Seconds()
+	f.HitlineCPU += (r.hitlineCPU - before.hitlineCPU).Seconds()
+	f.GeneratorCPU += (r.ownCPU - before.ownCPU).Seconds()
 }
 
 // readMetrics returns the metrics of a master that are numbers without labels, by name. Those that this package reads must be there.

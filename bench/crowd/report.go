@@ -22,33 +22,19 @@ type Report struct {
 	Partial     bool          `json:"partial,omitempty"` // cells are missing
 }
 
-// Row is a cell with the figures of its rounds.
+// Row is a cell with the figures of all of its rounds.
 type Row struct {
-	TP      int       `json:"tp_size"`
-	Way     Way       `json:"way"`
-	Engines int       `json:"engines"`
-	Rounds  []Figures `json:"rounds"`
-}
-
-// Sum returns the figures of all rounds together. Times of lookups are medians of the rounds that have them.
-func (r Row) Sum() (sum Figures) {
-	var p50s, p99s []float64
-	for _, f := range r.Rounds {
-		sum.add(f)
-		if f.P50us > 0 {
-			p50s, p99s = append(p50s, f.P50us), append(p99s, f.P99us)
-		}
-	}
-	if len(p50s) > 0 {
-		sum.P50us, sum.P99us = measure.Median(p50s), measure.Median(p99s)
-	}
-	return sum
+	TP      int `json:"tp_size"`
+	Way     Way `json:"way"`
+	Engines int `json:"engines"`
+	Rounds  int `json:"rounds"` // that were measured
+	Figures
 }
 
 // find returns the last row of a way, which may be without figures.
 func (r Report) find(tp int, way Way) (found Row) {
 	for _, row := range r.Rows {
-		if row.TP == tp && row.Way == way && len(row.Rounds) > 0 {
+		if row.TP == tp && row.Way == way && row.Rounds > 0 {
 			found = row
 		}
 	}
@@ -64,7 +50,7 @@ func (r Report) lookupCPU(row Row) (ms float64, ok bool) {
 			base = other
 		}
 	}
-	return (row.Sum().CPUPerTurn() - base.Sum().CPUPerTurn()).Seconds() * 1000, len(base.Rounds) > 0
+	return (row.CPUPerTurn() - base.CPUPerTurn()).Seconds() * 1000, base.Rounds > 0
 }
 
 // computedEngines are the numbers of engines of a cluster for which the cores of a master are computed.
@@ -110,7 +96,7 @@ p50, p99: of the lookups that an engine waits for, unless bench takes half of a 
 
 // cells returns a row of the table.
 func (r Report) cells(row Row) []any {
-	f := row.Sum()
+	f := row.Figures
 	aTurn := func(n int64) int64 { return n / int64(max(1, f.Turns)) }
 	lookups, hits, p50, p99 := "-", "-", "-", "-"
 	if row.Way != None {
@@ -131,7 +117,7 @@ func (r Report) cells(row Row) []any {
 
 // computed returns what is computed of a row.
 func computed(row Row) []any {
-	one := row.Sum().EnginesPerCore()
+	one := row.EnginesPerCore()
 	cells := []any{row.TP, string(row.Way), row.Engines, int(one)}
 	for _, n := range computedEngines {
 		cells = append(cells, fmt.Sprintf("%.1f", float64(n)/one))

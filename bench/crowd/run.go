@@ -67,12 +67,12 @@ func (r *runner) measure(ctx context.Context, tp, engines int) error {
 				continue
 			}
 		}
-		cells = append(cells, &cell{o: r.o, tp: tp, way: way, engines: n})
+		cells = append(cells, &cell{o: r.o, tp: tp, way: way, engines: n, total: &tally{}})
 		r.report.Rows = append(r.report.Rows, Row{TP: tp, Way: way, Engines: n})
 	}
 	rows := r.report.Rows[len(r.report.Rows)-len(cells):]
 	defer func() { // those that were not measured
-		r.report.Rows = slices.DeleteFunc(r.report.Rows, func(row Row) bool { return len(row.Rounds) == 0 })
+		r.report.Rows = slices.DeleteFunc(r.report.Rows, func(row Row) bool { return row.Rounds == 0 })
 	}()
 	for round := range r.o.Rounds {
 		for i := range cells {
@@ -88,7 +88,8 @@ func (r *runner) measure(ctx context.Context, tp, engines int) error {
 			if f.EvictedKeys == 0 {
 				r.o.OnNote(fmt.Sprintf("%v: the store evicted nothing", &one))
 			}
-			rows[i].Rounds = append(rows[i].Rounds, f)
+			rows[i].Figures = f
+			rows[i].Rounds++
 			r.done++
 		}
 	}
@@ -102,8 +103,7 @@ func (r *runner) largest(tp int, way Way) int {
 		return 0
 	}
 	row := r.report.find(tp, way)
-	f := row.Sum()
-	share := max(f.MasterShare(), f.GeneratorShare())
+	share := max(row.MasterShare(), row.GeneratorShare())
 	n := min(int(0.95*maxShare/share*float64(row.Engines)), r.o.maxEngines(tp, way))
 	if n <= row.Engines {
 		r.o.OnNote(fmt.Sprintf("TP %d, %s: with %d engines the master or hitbench takes %.0f %% of a core", tp, way, row.Engines, 100*share))

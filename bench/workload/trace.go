@@ -37,7 +37,7 @@ type Request struct {
 }
 
 // Requests calls f for each of the first limit requests, in order, or for all if limit is 0.
-// The ids are valid during the call. An error of f ends it, as does the end of ctx. A request of more
+// f may keep their ids. An error of f ends it, as does the end of ctx. A request of more
 // hashes than a lookup carries, blockSize tokens each, is refused.
 func (t Trace) Requests(ctx context.Context, blockSize, limit int, f func(Request) error) error {
 	if ctx.Err() != nil { // before any error: a reading cut short is no bad trace

@@ -29,7 +29,7 @@ func runCompare(t *testing.T, args ...string) result {
 	t.Helper()
 	t.Setenv(asCommand, "1")
 	t.Setenv("PATH", t.TempDir())
-	return runWith(t.Context(), &fakeServer{}, append([]string{"compare"}, args...)...)
+	return hitbench(t, append([]string{"compare"}, args...)...)
 }
 
 // quickly returns the arguments of a quick comparison with what needs nothing but this binary.
@@ -88,19 +88,15 @@ func TestCompareUsage(t *testing.T) {
 	for want, args := range map[string][]string{
 		"unknown flag: --depth":                           quickly("--depth", "1"),
 		"hitbench: 0 hashes":                              quickly("--hashes", "64,0"),
-		"hitbench: a rival \"memcache\"; there are":       quickly("--only", "memcache"),
 		"hitbench: exec: \"/no/such\"":                    quickly("--python", "/no/such"),
 		"--hitline: ":                                     quickly("--hitline", "/no/such"),
-		"hitbench: a duration of 0s":                      quickly("-d", "0"),
 		"MiB of requests; give 0 to 4096":                 quickly("--rotate", "17592186044416"), // 2⁴⁴: its bytes are 0 in 64 bits
 		"--tp needs --vllm":                               quickly("--tp", "8"),
 		"--only llm-d: missing: hitbench-llmd is neither": append(holders, "--only", "llm-d"),
 		"--only redis: with --holders give fleet, dynamo": append(holders, "--only", "redis"),
 		"--rotate does not go with --holders":             append(holders, "--rotate", "1"),
 		"hitbench: 0 holders; give":                       {"--holders", "0"},
-		"hitbench: 7 hashes; give":                        append(holders, "--hashes", "7"),
 		"--holders does not go with --vllm":               append(vllm, holders...),
-		"a tensor-parallel size of 3; give 1, 2, 4 or 8":  append(vllm, "--tp", "3"),
 		"hitbench: vLLM \"\"; there are 0.24.0":           {"--vllm", ""},
 		"--python: missing: python3 is neither":           vllm,
 		"--python: exec: \"/no/python\"":                  append(vllm, "--python", "/no/python"),
@@ -112,9 +108,9 @@ func TestCompareUsage(t *testing.T) {
 		assert.Empty(t, r.stdout)
 	}
 	for _, args := range [][]string{{rawServer}, {rawServer, "x"}, {rawServer, "0"}} {
-		assert.Equal(t, exitUsage, runWith(t.Context(), &fakeServer{}, args...).code, args)
+		assert.Equal(t, exitUsage, hitbench(t, args...).code, args)
 	}
-	assert.NotContains(t, runWith(t.Context(), &fakeServer{}, "--help").stdout, rawServer)
+	assert.NotContains(t, hitbench(t, "--help").stdout, rawServer)
 	r := runCompare(t, quickly("--only", "python-zmq")...)
 	assert.Equal(t, exitLost, r.code)
 	assert.Contains(t, r.stderr, "hitbench: python-zmq: no connection: missing: python3 is neither beside this program nor on PATH; apt-get install python3-zmq\n")

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/hitline/hitline/bench/measure"
-	"github.com/hitline/hitline/bench/replay"
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
@@ -19,23 +18,6 @@ import (
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
-
-// conn is one connection to a server.
-type conn interface {
-	replay.Target
-	learn(ctx context.Context) (workload.Pool, error)
-	Close() error
-}
-
-// dialFunc connects to addr, such as tcp://127.0.0.1:7557, with the token and TLS of
-// connectflags.
-type dialFunc func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error)
-
-// dial connects with hitline's own client.
-var dial dialFunc = func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
-	c, err := client.Dial(ctx, addr, secure.Options()...)
-	return clientConn{c}, err
-}
 
 // clientConn makes a replay.Target of a client: group 0, rank 0, and refusals by
 // the name that bench knows.

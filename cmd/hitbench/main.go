@@ -31,17 +31,14 @@ import (
 
 func main() {
 	ctx, stop := cli.NotifyContext(context.Background())
-	a := app{stdout: os.Stdout, stderr: os.Stderr, dial: dial}
+	a := app{stdout: os.Stdout, stderr: os.Stderr}
 	code := a.run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
 }
 
-// app holds what the commands reach the world through.
-type app struct {
-	stdout, stderr io.Writer
-	dial           dialFunc
-}
+// app holds what the commands print to.
+type app struct{ stdout, stderr io.Writer }
 
 // run runs the command line args, without the program's name, and returns the
 // exit code. It ends early when ctx is done.

@@ -2,16 +2,15 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,10 +18,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hitline/hitline/bench/replay"
-	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
-	"github.com/hitline/hitline/cmd/internal/connectflags"
-	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/fakeserver"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/netproto"
 )
 
 // asCommand names the environment variable that makes this test binary hitbench.
@@ -50,63 +51,6 @@ const (
 
 const small = "{\"hash_ids\":[1,2]}\n{\"hash_ids\":[1,2,3]}\n{\"hash_ids\":[1]}\n"
 
-// fakeServer is an unbounded index without a socket.
-type fakeServer struct {
-	mu     sync.Mutex
-	stored map[string]bool
-	dialed int
-	closed int
-	calls  int                                          // lookups
-	answer func(call int, right uint32) (uint32, error) // if set
-	refuse func(ctx context.Context, addr string) error // if set, may refuse
-}
-
-func (s *fakeServer) dial(ctx context.Context, addr string, _ connectflags.Connection) (conn, error) {
-	if s.refuse != nil {
-		if err := s.refuse(ctx, addr); err != nil {
-			return nil, err
-		}
-	}
-	s.dialed++
-	return s, nil
-}
-
-func (s *fakeServer) learn(context.Context) (workload.Pool, error) {
-	return workload.Pool{BlockSize: 512}, nil
-}
-
-func (s *fakeServer) Close() error { s.closed++; return nil }
-
-func (s *fakeServer) Lookup(_ context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	hit := 0
-	for hit*hashLen < len(hashes) && s.stored[string(hashes[hit*hashLen:][:hashLen])] {
-		hit++
-	}
-	right := uint32(0)
-	if hit > 0 {
-		right = uint32(hit) * numTokens / uint32(len(hashes)/hashLen)
-	}
-	s.calls++
-	if s.answer != nil {
-		return s.answer(s.calls, right)
-	}
-	return right, nil
-}
-
-func (s *fakeServer) Store(_ context.Context, keys []byte, hashLen int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stored == nil {
-		s.stored = map[string]bool{}
-	}
-	for at := 0; at < len(keys); at += hashLen {
-		s.stored[string(keys[at:][:hashLen])] = true
-	}
-	return nil
-}
-
 // result is what a command left behind.
 type result struct {
 	code           int
@@ -119,10 +63,11 @@ func withoutHint(stderr string) string {
 	return regexp.MustCompile(`hint: hitbench( \w+)? --help\n$`).ReplaceAllString(stderr, "")
 }
 
-func runWith(ctx context.Context, s *fakeServer, args ...string) result {
+// hitbench runs a command line.
+func hitbench(t *testing.T, args ...string) result {
 	var stdout, stderr bytes.Buffer
-	a := app{stdout: &stdout, stderr: &stderr, dial: s.dial}
-	code := a.run(ctx, args)
+	a := app{stdout: &stdout, stderr: &stderr}
+	code := a.run(t.Context(), args)
 	return result{code, stdout.String(), stderr.String()}
 }
 
@@ -142,9 +87,11 @@ func report(t *testing.T, r result) replay.Report {
 	return got
 }
 
+// pool512 is of a server whose hashes cover the ids of a trace.
+var pool512 = lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 512}}
+
 func TestReplayDone(t *testing.T) {
-	s := &fakeServer{}
-	r := runWith(t.Context(), s, "replay", "--trace", excerpt, "--json")
+	r := hitbench(t, "replay", "--trace", excerpt, "--json", "--connect", serve(t, pool512).Addrs()[0])
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Empty(t, r.stderr, "no terminal, no bar")
 	got := report(t, r)
@@ -152,13 +99,8 @@ func TestReplayDone(t *testing.T) {
 	assert.EqualValues(t, 21951, got.Blocks)
 	assert.EqualValues(t, 4144, got.HitBlocks)
 	assert.Equal(t, excerpt, got.Trace)
-	assert.Equal(t, []int{1, 1}, []int{s.dialed, s.closed})
 
-	s = &fakeServer{refuse: func(_ context.Context, addr string) error {
-		assert.Equal(t, "tcp://127.0.0.1:7557", addr)
-		return nil
-	}}
-	r = runWith(t.Context(), s, "replay", "--trace", traceFile(t, small), "--requests", "2")
+	r = hitbench(t, "replay", "--trace", traceFile(t, small), "--requests", "2", "--connect", serve(t, pool512).Addrs()[0])
 	assert.Equal(t, exitDone, r.code, r.stderr)
 	assert.Contains(t, r.stdout, "trace.jsonl\n")
 	assert.Contains(t, r.stdout, "blocks       5\n")
@@ -166,6 +108,7 @@ func TestReplayDone(t *testing.T) {
 }
 
 func TestReplayWrongUsage(t *testing.T) {
+	t.Setenv("HITLINE_ADDRESS", "tcp://127.0.0.1:1")
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.jsonl")
 	require.NoError(t, os.WriteFile(bad, []byte(small+"{\"hash_ids\":[-1]}\n"), 0o600))
@@ -191,97 +134,89 @@ func TestReplayWrongUsage(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := &fakeServer{}
-			r := runWith(t.Context(), s, tt.args...)
-			assert.Equal(t, exitUsage, r.code)
+			r := hitbench(t, tt.args...)
+			assert.Equal(t, exitUsage, r.code, "nothing is asked before the input is good")
 			assert.Contains(t, r.stderr, "hitbench: "+tt.want)
 			assert.Equal(t, 1, strings.Count(withoutHint(r.stderr), "\n"), "one line: %q", r.stderr)
 			assert.Empty(t, r.stdout)
-			assert.Zero(t, s.dialed, "nothing is stored before the input is good")
 		})
 	}
 }
 
+// A server that evicts answers below the model, and one that had blocks before above it.
 func TestReplayMismatch(t *testing.T) {
-	lower := func(_ int, right uint32) (uint32, error) { return right / 1024 * 512, nil }
-	args := []string{"replay", "--trace", excerpt, "--json"}
-	r := runWith(t.Context(), &fakeServer{answer: lower}, args...)
+	bounded := pool512
+	bounded.Memory = index.Config{MaxEntries: 1000}
+	replay := func(addr string, more ...string) result {
+		return hitbench(t, append([]string{"replay", "--trace", excerpt, "--json", "--connect", addr}, more...)...)
+	}
+	r := replay(serve(t, bounded).Addrs()[0])
 	assert.Equal(t, exitBad, r.code)
 	got := report(t, r)
 	assert.Greater(t, got.Wrong, int64(maxDescribed))
 	assert.EqualValues(t, 799, got.Requests)
-	assert.Contains(t, r.stderr, "excerpt.jsonl:2: expected 512 hit tokens, got 0: below")
-	assert.Equal(t, maxDescribed, strings.Count(r.stderr, "expected"))
+	assert.Equal(t, maxDescribed, strings.Count(r.stderr, ": below what was stored; if the index is bounded, give --allow-evicted\n"))
 	assert.Equal(t, 1, strings.Count(r.stderr, "further problems"))
 	assert.Contains(t, r.stderr, fmt.Sprintf("hitbench: %d answers are wrong, 0 requests were refused; 799 requests were measured\n", got.Wrong))
 
-	r = runWith(t.Context(), &fakeServer{answer: lower}, append(args, "--allow-evicted")...)
+	addr := serve(t, bounded).Addrs()[0]
+	r = replay(addr, "--allow-evicted")
 	assert.Equal(t, exitDone, r.code)
 	assert.Empty(t, r.stderr)
 	assert.Zero(t, report(t, r).Wrong)
-
-	higher := func(_ int, right uint32) (uint32, error) { return right + 512, nil }
-	r = runWith(t.Context(), &fakeServer{answer: higher}, append(args, "--allow-evicted")...)
+	r = replay(addr, "--allow-evicted")
 	assert.Equal(t, exitBad, r.code)
-	assert.EqualValues(t, 799, report(t, r).Wrong)
+	assert.Contains(t, r.stderr, ": above what was stored; was the index empty at the start?\n")
 }
 
+// What a server does to the second request of a trace.
 func TestReplayFailures(t *testing.T) {
-	tests := map[string]struct {
-		fails    error
+	for name, tt := range map[string]struct {
+		reply    []byte // nil: the connection is closed
 		code     int
 		requests int64
 		stderr   string
 	}{
-		"refused":    {refusal(fmt.Errorf("%w: too long", client.ErrRefused)), exitBad, 3, "hitbench: 0 answers are wrong, 1 requests were refused; 3 requests were measured\n"},
-		"bad answer": {errors.New("lookup: reply of 3 bytes"), exitBad, 1, ":2: lookup: lookup: reply of 3 bytes\n"},
-		"lost":       {fmt.Errorf("%w: reset by peer", client.ErrConnect), exitLost, 1, ": reset by peer\n"},
-		"no answer":  {fmt.Errorf("reading: %w", context.DeadlineExceeded), exitLost, 1, "no answer within 10s: "},
-	}
-	for name, tt := range tests {
+		"refused": {
+			netproto.AppendRefusal(nil, nil, netproto.StatusFailed, "too long", nil), exitBad, 3,
+			"hitbench: 0 answers are wrong, 1 requests were refused; 3 requests were measured\n",
+		},
+		"bad answer": {netproto.AppendFrame(nil, []byte("bad"), false), exitBad, 1, ":2: lookup: "},
+		"lost":       {nil, exitLost, 1, ":2: lookup: "},
+	} {
 		t.Run(name, func(t *testing.T) {
-			s := &fakeServer{answer: func(call int, right uint32) (uint32, error) {
-				if call == 2 {
-					return 0, tt.fails
-				}
-				return right, nil
-			}}
-			r := runWith(t.Context(), s, "replay", "--trace", traceFile(t, small), "--json")
-			assert.Equal(t, tt.code, r.code)
+			var calls atomic.Int64
+			hits := []uint32{1024, 1024, 0, 0, 512} // of what connect asks, and of three requests
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			fakeserver.Serve(t, listener, func(conn net.Conn) {
+				fakeserver.Answer(conn, func(frames [][]byte) []byte {
+					if string(frames[0]) != "lookup" {
+						return netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte("{}"), false))
+					}
+					call := calls.Add(1)
+					if call == 4 || call > 4 && tt.requests < 3 { // the client may ask again
+						return tt.reply
+					}
+					return netproto.AppendHit(nil, nil, hits[call-1])
+				})
+			})
+			r := hitbench(t, "replay", "--trace", traceFile(t, small), "--json", "--connect", listener.Addr().String())
+			assert.Equal(t, tt.code, r.code, r.stderr)
 			assert.Contains(t, r.stderr, tt.stderr)
 			got := report(t, r)
 			assert.Equal(t, tt.requests, got.Requests)
 			assert.Equal(t, name == "refused", got.Refused == 1, "what is lost is not refused")
 			assert.Equal(t, tt.requests < 3, got.Partial)
-			assert.Equal(t, 1, s.closed)
 		})
 	}
 }
 
 func TestReplayNoConnection(t *testing.T) {
-	s := &fakeServer{refuse: func(ctx context.Context, addr string) error {
-		_, limited := ctx.Deadline()
-		assert.True(t, limited)
-		return fmt.Errorf("%w: refused", client.ErrConnect)
-	}}
-	r := runWith(t.Context(), s, "replay", "--trace", excerpt, "--connect", "tcp://h:1", "--json")
+	r := hitbench(t, "replay", "--trace", excerpt, "--connect", "tcp://127.0.0.1:1", "--json")
 	assert.Equal(t, exitLost, r.code)
-	assert.Contains(t, r.stderr, "hitbench: connecting to tcp://h:1: ")
-	assert.Regexp(t, `^\{"error":"connecting to .*","exit":3\}\n$`, r.stdout)
-}
-
-func TestDialAddress(t *testing.T) {
-	a := app{stdout: io.Discard, stderr: io.Discard, dial: dial}
-	for addr, want := range map[string]int{"udp://127.0.0.1:1": exitUsage, "tcp://127.0.0.1:1": exitLost} {
-		assert.Equal(t, want, a.run(t.Context(), []string{"replay", "--trace", excerpt, "--connect", addr}), addr)
-	}
-}
-
-func TestReplayReportCannotBeWritten(t *testing.T) {
-	var stderr bytes.Buffer
-	a := app{stdout: brokenWriter{}, stderr: &stderr, dial: (&fakeServer{}).dial}
-	assert.Equal(t, exitBad, a.run(t.Context(), []string{"replay", "--trace", traceFile(t, small)}))
-	assert.Equal(t, "hitbench: cannot print the answer: disk full\n", stderr.String())
+	assert.Regexp(t, `^\{"error":"no server at tcp://127.0.0.1:1 .*","exit":3\}\n$`, r.stdout)
+	assert.Equal(t, exitUsage, hitbench(t, "replay", "--trace", excerpt, "--connect", "udp://127.0.0.1:1").code)
 }
 
 type brokenWriter struct{}
@@ -292,7 +227,7 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full
 func TestUnknownVariable(t *testing.T) {
 	t.Setenv("HITLINE_ADDRESSES", "127.0.0.1:1")
 	for _, args := range [][]string{{"replay", "--trace", excerpt}, {"version"}} {
-		got := runWith(t.Context(), &fakeServer{}, args...)
+		got := hitbench(t, args...)
 		assert.Equal(t, exitUsage, got.code)
 		assert.Equal(t, "hitbench: HITLINE_ADDRESSES: no such variable; did you mean HITLINE_ADDRESS?\n", got.stderr)
 	}

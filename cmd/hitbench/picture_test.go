@@ -15,7 +15,7 @@ func TestPicture(t *testing.T) {
 	from, out := filepath.Join(dir, "a.json"), filepath.Join(dir, "a.svg")
 	row := `{"vllm":"0.32.0","ok":true,"chart":{"title":"streams","panels":[{"title":"p99","bars":[{"name":"own","value":2.5,"ours":true}]}]}}`
 	require.NoError(t, os.WriteFile(from, []byte(row), 0o600))
-	r := runWith(t.Context(), &fakeServer{}, "picture", "--from", from, "--out", out)
+	r := hitbench(t, "picture", "--from", from, "--out", out)
 	require.Equal(t, exitDone, r.code, r.stderr)
 	drawn, err := os.ReadFile(out)
 	require.NoError(t, err)
@@ -29,11 +29,11 @@ func TestPicture(t *testing.T) {
 		out + ": not one line of JSON: ":       {"--from", out, "--out", out},
 		failed + ": no chart of a row that su": {"--from", failed, "--out", out},
 	} {
-		r := runWith(t.Context(), &fakeServer{}, append([]string{"picture"}, args...)...)
+		r := hitbench(t, append([]string{"picture"}, args...)...)
 		assert.Equal(t, exitUsage, r.code, want)
 		assert.Contains(t, r.stderr, want)
 	}
-	r = runWith(t.Context(), &fakeServer{}, "picture", "--from", from, "--out", filepath.Join(from, "x"))
+	r = hitbench(t, "picture", "--from", from, "--out", filepath.Join(from, "x"))
 	assert.Equal(t, exitBad, r.code)
 	assert.Contains(t, r.stderr, "cannot write the picture: ")
 }

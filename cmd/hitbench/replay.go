@@ -14,6 +14,7 @@ import (
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // replayFlags are the flags of hitbench replay; written by cobra.
@@ -79,7 +80,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if err != nil {
 		return err
 	}
-	target, pool, err := a.connect(ctx, address, secure, o.Timeout)
+	target, pool, err := connect(ctx, address, secure, o.Timeout)
 	if err != nil {
 		return err
 	}
@@ -91,26 +92,25 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 
 // connect connects to a server and asks it for its pool, for at most timeout. The caller closes the
 // connection.
-func (a *app) connect(ctx context.Context, addr string, secure connectflags.Connection, timeout time.Duration) (conn, workload.Pool, error) {
+func connect(ctx context.Context, addr string, secure connectflags.Connection, timeout time.Duration) (c clientConn, pool workload.Pool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	c, err := a.dial(ctx, addr, secure)
-	if err != nil {
-		return nil, workload.Pool{}, dialError(addr, fmt.Errorf("connecting to %s: %w", addr, err))
+	if c.Client, err = client.Dial(ctx, addr, secure.Options()...); err != nil {
+		return c, pool, dialError(addr, fmt.Errorf("connecting to %s: %w", addr, err))
 	}
-	pool, err := c.learn(ctx)
+	pool, err = c.learn(ctx)
 	if err == nil && workload.BlockTokens%pool.BlockSize != 0 {
 		err = measure.BadOptions("a hash covers %d tokens at the server; a trace needs a number that divides %d", pool.BlockSize, workload.BlockTokens)
 	}
 	if err != nil {
 		_ = c.Close()
-		return nil, pool, dialError(addr, fmt.Errorf("asking for the block size: %w", err))
+		return c, pool, dialError(addr, fmt.Errorf("asking for the block size: %w", err))
 	}
 	return c, pool, nil
 }
 
 // watchReplay replays with a line that says how it goes, and describes the first problems.
-func (a *app) watchReplay(ctx context.Context, o replay.Options, target conn, total int) (replay.Report, error) {
+func (a *app) watchReplay(ctx context.Context, o replay.Options, target replay.Target, total int) (replay.Report, error) {
 	return watch(a, func(p *progress) (replay.Report, error) {
 		done := 0
 		o.OnRequest = func() {

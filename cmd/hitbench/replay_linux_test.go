@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"io"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,7 +10,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/server"
 )
 
 // The server is asked for its block size.
@@ -32,26 +28,18 @@ func TestReplayLearnsBlockSize(t *testing.T) {
 		}}, exitUsage, "give one whose pool has one full-attention group"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			service, err := lookup.NewService(lookup.ServiceConfig{Pool: test.pool})
-			require.NoError(t, err)
-			srv, err := server.New(service, server.Config{Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}})
-			require.NoError(t, err)
-			require.NoError(t, srv.Start(t.Context()))
-			defer func() { _ = srv.Shutdown(context.Background()) }()
-			var stdout, stderr bytes.Buffer
-			a := app{stdout: &stdout, stderr: &stderr, dial: dial}
-			code := a.run(t.Context(), []string{"replay", "--connect", srv.Addrs()[0], "--trace", excerpt, "-n", "50", "--json"})
-			require.Equal(t, test.code, code, stderr.String())
-			assert.Contains(t, stderr.String(), test.stderr)
-			if code == exitDone {
-				got := report(t, result{stdout: stdout.String()})
+			addr := serve(t, lookup.ServiceConfig{Pool: test.pool}).Addrs()[0]
+			r := hitbench(t, "replay", "--connect", addr, "--trace", excerpt, "-n", "50", "--json")
+			require.Equal(t, test.code, r.code, r.stderr)
+			assert.Contains(t, r.stderr, test.stderr)
+			if r.code == exitDone {
+				got := report(t, r)
 				assert.Equal(t, strings.Fields(name)[0], strconv.Itoa(got.BlockSize))
 				assert.EqualValues(t, 50, got.Requests)
 			}
 			if strings.Contains(name, "vLLM") {
-				var stderr bytes.Buffer
-				a := app{stdout: io.Discard, stderr: &stderr, dial: dial}
-				assert.Equal(t, exitDone, a.run(t.Context(), []string{"run", "--connect", srv.Addrs()[0], "--entries", "100", "-n", "10"}), stderr.String())
+				r := hitbench(t, "run", "--connect", addr, "--entries", "100", "-n", "10")
+				assert.Equal(t, exitDone, r.code, r.stderr)
 			}
 		})
 	}

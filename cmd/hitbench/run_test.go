@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -21,29 +20,17 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/server"
 )
 
-// serveMemory starts a real server in this process, whose index has room for a number of entries, and returns
-// its address.
+// serveMemory starts a server whose index has room for a number of entries, and returns its address.
 func serveMemory(t *testing.T, maxEntries int64) string {
 	t.Helper()
-	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}, Memory: index.Config{MaxEntries: maxEntries}})
-	require.NoError(t, err)
-	srv, err := server.New(service, server.Config{Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}})
-	require.NoError(t, err)
-	require.NoError(t, srv.Start(t.Context()))
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		assert.NoError(t, srv.Shutdown(ctx))
-	})
-	return srv.Addrs()[0]
+	return serve(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}, Memory: index.Config{MaxEntries: maxEntries}}).Addrs()[0]
 }
 
 // runLoad runs hitbench run for a few requests.
 func runLoad(t *testing.T, args ...string) result {
-	return runWith(t.Context(), &fakeServer{}, append([]string{"run", "--entries", "100", "--warmup", "0s"}, args...)...)
+	return hitbench(t, append([]string{"run", "--entries", "100", "--warmup", "0s"}, args...)...)
 }
 
 // loaded returns the report of a run.

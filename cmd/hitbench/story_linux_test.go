@@ -81,7 +81,7 @@ func TestStories(t *testing.T) {
 			var stdout logtest.Buffer
 			ctx, stop := context.WithCancel(t.Context())
 			code := make(chan int, 1)
-			a := app{stdout: &stdout, stderr: io.Discard, dial: dial}
+			a := app{stdout: &stdout, stderr: io.Discard}
 			go func() { code <- a.run(ctx, []string{"story", name, "--hitline", hitline, "--timeout", "1m"}) }()
 			deadline := time.Now().Add(3 * time.Minute)
 			for shown := false; !shown; {
@@ -110,7 +110,7 @@ func TestStories(t *testing.T) {
 // A story of another name is refused, with the names of those that there are.
 func TestUnknownStory(t *testing.T) {
 	for _, args := range [][]string{{"story"}, {"story", "x"}} {
-		r := runWith(t.Context(), &fakeServer{}, args...)
+		r := hitbench(t, args...)
 		assert.Equal(t, exitUsage, r.code)
 		assert.Contains(t, r.stderr, "small-pool, failed-puts, hash-seed")
 	}

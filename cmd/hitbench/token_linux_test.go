@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"crypto/tls"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,28 +18,6 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 )
 
-// serveTokens starts a real server in this process on a TCP and a TLS address, at which nothing
-// is allowed without a token.
-func serveTokens(t *testing.T, token string, cfg *tls.Config) (plain, secure string, service *lookup.Service) {
-	t.Helper()
-	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
-	require.NoError(t, err)
-	rules, err := access.NewRules(0, []access.Credential{{Name: "bench", Digest: access.DigestOf([]byte(token)), Permissions: access.All}})
-	require.NoError(t, err)
-	s, err := server.New(service, server.Config{Listeners: []server.Listener{
-		{Address: "tcp://127.0.0.1:0", Settings: server.Settings{Rules: rules}},
-		{Address: "tls://127.0.0.1:0", Settings: server.Settings{Rules: rules, TLS: cfg}},
-	}})
-	require.NoError(t, err)
-	require.NoError(t, s.Start(t.Context()))
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		assert.NoError(t, s.Shutdown(ctx))
-	})
-	return s.Addrs()[0], s.Addrs()[1], service
-}
-
 // All that connects sends the token, and a replay over TLS trusts the CA that it is given.
 func TestTokenAndTLS(t *testing.T) {
 	const token = "correct-horse-battery"
@@ -51,12 +26,17 @@ func TestTokenAndTLS(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(token), 0o600))
 	ca := certtest.NewCA("bench")
 	caFile := ca.WriteFile(filepath.Join(dir, "ca.crt"))
-	plain, secure, service := serveTokens(t, token, &tls.Config{Certificates: []tls.Certificate{ca.Leaf("127.0.0.1")}})
+	rules, err := access.NewRules(0, []access.Credential{{Name: "bench", Digest: access.DigestOf([]byte(token)), Permissions: access.All}})
+	require.NoError(t, err)
+	secured := &tls.Config{Certificates: []tls.Certificate{ca.Leaf("127.0.0.1")}}
+	s := serve(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}},
+		server.Listener{Address: "tcp://127.0.0.1:0", Settings: server.Settings{Rules: rules}},
+		server.Listener{Address: "tls://127.0.0.1:0", Settings: server.Settings{Rules: rules, TLS: secured}})
+	plain, secure := s.Addrs()[0], s.Addrs()[1]
 	hitbench := func(args ...string) (code int, stderr string) {
-		require.NoError(t, service.Reset(t.Context())) // a replay begins with none of its blocks
-		var out, errors bytes.Buffer
-		a := app{stdout: &out, stderr: &errors, dial: dial}
-		return a.run(t.Context(), args), errors.String()
+		require.NoError(t, s.Pools()[0].Service.Reset(t.Context())) // a replay begins with none of its blocks
+		r := hitbench(t, args...)
+		return r.code, r.stderr
 	}
 	commands := map[string]string{
 		"run":    "run --entries 100 --warmup 0s -n 50",

@@ -8,9 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unicode"
@@ -19,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/cmd/internal/connectflags"
+	"github.com/hitline/hitline/internal/fakeserver"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
@@ -27,50 +26,13 @@ import (
 // What scripted servers do in place of a reply: they close the connection, or do not answer the request.
 const hangUp, silent = "hang up", ""
 
-// listenAndServe listens on a free port until the test ends and calls serve with each connection, which is then
-// closed. It waits for all.
+// listenAndServe listens on a free port until the test ends and calls serve with each connection.
 func listenAndServe(t *testing.T, serve func(conn net.Conn)) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() {
-				defer conn.Close()
-				serve(conn)
-			})
-		}
-	})
-	t.Cleanup(func() { listener.Close(); all.Wait() })
+	fakeserver.Serve(t, listener, serve)
 	return "tcp://" + listener.Addr().String()
-}
-
-// serveRequests answers each request of a connection with what answer returns, behind its envelope.
-func serveRequests(conn net.Conn, answer func(frames [][]byte) (reply []byte)) {
-	var in []byte
-	for buf := make([]byte, 1<<16); ; {
-		n, err := conn.Read(buf)
-		if err != nil {
-			return
-		}
-		in = append(in, buf[:n]...)
-		for {
-			frames, used, err := netproto.ParseMessage(in, netproto.Limits{}, nil)
-			if err != nil {
-				break
-			}
-			in = slices.Clone(in[used:])
-			envelope := netproto.AppendFrame(netproto.AppendFrame(nil, frames[0], true), nil, true)
-			if _, err := conn.Write(append(envelope, answer(frames[2:])...)); err != nil {
-				return
-			}
-		}
-	}
 }
 
 // listenAndReply listens on a free port. It answers every request of a connection but the first ping, which clients
@@ -87,7 +49,7 @@ func listenAndReply(t *testing.T, reply string) (address string) {
 			return
 		}
 		setUp := false
-		serveRequests(conn, func(frames [][]byte) []byte {
+		fakeserver.Answer(conn, func(frames [][]byte) []byte {
 			if string(frames[0]) == "ping" && !setUp {
 				setUp = true
 				return []byte(replyDone)
@@ -339,7 +301,7 @@ func TestLost(t *testing.T) {
 func TestRankOnTheWire(t *testing.T) {
 	got := make(chan [][]byte, 2)
 	address := listenAndServe(t, func(conn net.Conn) {
-		serveRequests(conn, func(frames [][]byte) []byte {
+		fakeserver.Answer(conn, func(frames [][]byte) []byte {
 			got <- frames
 			return []byte(replyDone)
 		})

@@ -116,48 +116,25 @@ func TestDoctorOfRedis(t *testing.T) {
 	assert.Contains(t, d.Problems[0], "have 2 and 32 bytes")
 }
 
-func TestDoctorOfRedisThatRefuses(t *testing.T) {
-	address := storetest.StartRedis(t, "--requirepass", "s3cret").Addr
-	for name, test := range map[string]struct{ url, want string }{
-		"no password":    {"redis://" + address, "the server wants a password"},
-		"wrong password": {"redis://:0ther@" + address, "the server refuses this user or password"},
-		"TLS":            {"rediss://:s3cret@" + address, "TLS"},
-		"cluster":        {"redis-cluster://:s3cret@" + address, "not part of a cluster"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := runDoctor(t, "pool: {model_name: m}\nbackend: {redis: {url: '"+test.url+"'}}\n")
-			require.Len(t, d.Problems, 1, d.Error)
-			assert.Contains(t, d.Problems[0], test.want)
-			assert.Equal(t, exitFailed, d.Exit)
-			assert.NotContains(t, d.Problems[0], "s3cret")
-		})
-	}
-	d := runDoctor(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://:s3cret@"+address+"'}}\n")
-	assert.Equal(t, exitDone, d.Exit, d.Problems)
-}
-
-// A node of a cluster answers single commands for its own slots only.
-func TestDoctorOfANodeOfACluster(t *testing.T) {
-	address := storetest.StartRedis(t, "--cluster-enabled", "yes").Addr
-	d := runDoctor(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+address+"'}}\n")
-	require.Len(t, d.Problems, 1, d.Error)
-	assert.Contains(t, d.Problems[0], "use redis-cluster:// instead of redis://; see backend.redis")
-	assert.Equal(t, exitFailed, d.Exit)
-}
-
-// serve logs that the store is down, and answers 0.
+// serve logs that the store is down, or accepts connections and does not answer, and answers 0. It may recover: the configuration is
+// not wrong.
 func TestServeWithoutStore(t *testing.T) {
-	dead := closedAddress(t)
-	for name, config := range map[string]string{
-		"redis":    "pool: {model_name: m}\nbackend: {redis: {url: 'redis://:s3cret@" + dead + "'}}\n",
-		"mooncake": "pool: {model_name: m}\nbackend: {mooncake: {masters: [" + dead + "]}}\n",
+	dead, silent := closedAddress(t), silentListener(t)
+	for name, store := range map[string]string{
+		"redis":           "redis: {url: 'redis://:s3cret@" + dead + "'}",
+		"mooncake":        "mooncake: {masters: ['" + dead + "']}",
+		"silent redis":    "redis: {url: 'redis://:s3cret@" + silent + "'}",
+		"redis with TLS":  "redis: {url: 'rediss://:s3cret@" + silent + "'}",
+		"silent mooncake": "mooncake: {masters: ['" + silent + "']}",
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startServe(t, config)
+			t.Parallel()
+			s := startServe(t, "pool: {model_name: m}\nbackend: {"+store+"}\n")
 			all := s.storeLine(t)
-			assert.Contains(t, all, "the store cannot be used")
-			assert.Contains(t, all, dead)
-			assert.Contains(t, all, `"backend":"`+name+`"`)
+			assert.Contains(t, all, `"level":"WARN","msg":"the store cannot be used`)
+			assert.True(t, strings.Contains(all, dead) || strings.Contains(all, silent), all)
+			backend, _, _ := strings.Cut(store, ":")
+			assert.Contains(t, all, `"backend":"`+backend+`"`)
 			assert.NotContains(t, all, "s3cret")
 			got := hitline(t, strings.Repeat("00", 32)+"\n", "lookup", "--connect", s.address, "--tokens", "16", "--hashes-file", "-")
 			assert.Equal(t, exitFailed, got.code)

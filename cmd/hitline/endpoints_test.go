@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -21,49 +18,8 @@ import (
 	"github.com/hitline/hitline/internal/lookuptest"
 )
 
-// metricsServer is a server in process with its endpoints.
-type metricsServer struct {
-	address, metrics, router string
-	stop                     func() // begins to drain
-	code                     chan int
-}
-
-// startWithMetrics starts one with further fields of the configuration.
-func startWithMetrics(t *testing.T, further string) *metricsServer {
-	t.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	t.Cleanup(stop)
-	logReader, logWriter := io.Pipe()
-	o := &metricsServer{stop: stop, code: make(chan int, 1)}
-	go func() {
-		args := []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, "log: {format: json}\nmetrics: 127.0.0.1:0\n"+further)}
-		o.code <- run(ctx, args, nil, io.Discard, logWriter)
-		logWriter.Close()
-	}()
-	log := bufio.NewScanner(logReader)
-	for o.address == "" && log.Scan() {
-		var line struct {
-			Msg, Metrics, Router string
-			Listen               []string
-		}
-		require.NoError(t, json.Unmarshal(log.Bytes(), &line), log.Text())
-		if line.Msg == "ready" {
-			o.address, o.metrics, o.router = line.Listen[0], line.Metrics, line.Router
-		}
-	}
-	require.NotEmpty(t, o.address, "the server ended without being ready")
-	go func() { _, _ = io.Copy(io.Discard, logReader) }()
-	return o
-}
-
-// get returns the status and the body of a path.
-func (o *metricsServer) get(t *testing.T, method, path string) (int, string) {
-	t.Helper()
-	return o.send(t, method, path, "")
-}
-
 func TestEndpoints(t *testing.T) {
-	o := startWithMetrics(t, "")
+	o := startServe(t, metricsHere)
 	wants := func(path string, status int, text string) {
 		t.Helper()
 		got, body := o.get(t, "GET", path)
@@ -92,7 +48,7 @@ func TestEndpoints(t *testing.T) {
 	assert.Contains(t, body, "\nhitline_ready 0\n")
 	_, err := io.WriteString(conn, "ng\x00\x00")
 	require.NoError(t, err)
-	assert.Equal(t, exitDone, <-o.code)
+	<-o.done
 	_, err = net.Dial("tcp", o.metrics)
 	assert.Error(t, err, "the endpoints are closed with the server")
 }

@@ -7,45 +7,25 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 
+	"github.com/hitline/hitline/cmd/internal/clitest"
 	"github.com/hitline/hitline/coordinator"
 )
 
-func TestHelp(t *testing.T) {
-	root := newRootCmd()
-	for _, cmd := range append(root.Commands(), root) {
-		if !cmd.Runnable() || cmd.Name() == "help" { // which is cobra's
-			continue
-		}
-		t.Run(cmd.Name(), func(t *testing.T) {
-			assert.NotEmpty(t, cmd.Short)
-			assert.Greater(t, len(cmd.Long), 40)
-			assert.Equal(t, cmd != root, strings.Contains(cmd.Example, "hitline "+cmd.Name()))
-			cmd.Flags().VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })
-			assert.Equal(t, takesJSON(cmd), cmd.Flags().Lookup("json") != nil)
-
-			var args []string
-			if cmd != root {
-				args = []string{cmd.Name()}
-			}
-			viaFlag := hitline(t, "", append(args, "--help")...)
-			assert.Equal(t, exitDone, viaFlag.code)
-			assert.Empty(t, viaFlag.stderr)
-			assert.Contains(t, viaFlag.stdout, cmd.Long)
-			assert.Contains(t, viaFlag.stdout, cmd.Example)
-			assert.LessOrEqual(t, strings.Count(viaFlag.stdout, "\n"), 40, "a screen")
-			for line := range strings.Lines(viaFlag.stdout) {
-				assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
-			}
-			assert.Equal(t, viaFlag, hitline(t, "", append([]string{"help"}, args...)...))
-		})
+// runHitline is hitline as package clitest takes it.
+func runHitline(t *testing.T) clitest.Run {
+	return func(args ...string) (code int, stdout, stderr string) {
+		got := hitline(t, "", args...)
+		return got.code, got.stdout, got.stderr
 	}
 }
+
+func TestHelp(t *testing.T) { clitest.CheckHelp(t, newRootCmd(), runHitline(t)) }
+
+func TestJSONFailures(t *testing.T) { clitest.CheckJSONFailures(t, newRootCmd(), runHitline(t)) }
 
 // The commands are in groups, and so are the flags that many commands have.
 func TestHelpGroups(t *testing.T) {
@@ -112,18 +92,6 @@ func TestFlagsAgree(t *testing.T) {
 	}
 }
 
-// Each command that takes --json prints one line also if its arguments are refused.
-func TestJSONWhenRefused(t *testing.T) {
-	for _, cmd := range newRootCmd().Commands() {
-		if takesJSON(cmd) {
-			got := hitline(t, "", cmd.Name(), "--json", "x", "y", "z")
-			assert.Equal(t, exitUsage, got.code, cmd.Name())
-			assert.Regexp(t, `^\{"error":".*","exit":2\}\n$`, got.stdout, cmd.Name())
-			assert.Regexp(t, `^hitline: .*\nhint: hitline `+cmd.Name()+` --help\n$`, got.stderr)
-		}
-	}
-}
-
 // Shells complete what a flag or an argument may be.
 func TestCompletion(t *testing.T) {
 	const noFiles = 4
@@ -137,13 +105,4 @@ func TestCompletion(t *testing.T) {
 		assert.Equal(t, append(strings.Fields(want), fmt.Sprintf(":%d", noFiles)), strings.Fields(got.stdout), line)
 	}
 	assert.Contains(t, hitline(t, "", "completion", "bash").stdout, "hitline")
-}
-
-// takesJSON reports whether a command has --json.
-func takesJSON(cmd *cobra.Command) bool {
-	switch cmd.Name() {
-	case "lookup", "pools", "store", "evict", "reset", "ping", "stat", "status", "doctor", "token", "hash", "holders", "router", "init", "version":
-		return true
-	}
-	return false
 }

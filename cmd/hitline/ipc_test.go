@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"os"
@@ -16,18 +15,11 @@ import (
 // Commands are clients of a server on a unix socket.
 func TestServeIPC(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lookup.sock")
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	logReader, logWriter := io.Pipe()
-	code := make(chan int, 1)
-	go func() {
-		args := []string{"serve", "--listen", "ipc://" + path, "--config", configFile(t, "ipc_mode: 0660\nlog: {format: json}\n")}
-		code <- run(ctx, args, nil, io.Discard, logWriter)
-		logWriter.Close()
-	}()
-	log := bufio.NewScanner(logReader)
-	address := readyLine(t, log)
-	go func() { _, _ = io.Copy(io.Discard, logReader) }()
+	file := configFile(t, "ipc_mode: 0660\nlog: {format: json}\n")
+	s := awaitReady(t, func(ctx context.Context, log io.Writer) int {
+		return run(ctx, []string{"serve", "--listen", "ipc://" + path, "--config", file}, nil, io.Discard, log)
+	})
+	address := s.address
 	assert.Equal(t, "ipc://"+path, address)
 	info, err := os.Lstat(path)
 	require.NoError(t, err)
@@ -40,8 +32,8 @@ func TestServeIPC(t *testing.T) {
 	assert.Equal(t, exitFailed, twice.code)
 	assert.Contains(t, twice.stderr, "hitline: cannot serve "+address+": "+path+" is in use by a running server")
 
-	stop()
-	assert.Equal(t, exitDone, <-code)
+	s.stop()
+	<-s.done
 	assert.NoFileExists(t, path)
 	assert.Equal(t, exitNoConnection, hitline(t, "", "ping", "--connect", address).code)
 }

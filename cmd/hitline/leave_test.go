@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"io"
 	"net/http"
 	"syscall"
@@ -19,11 +18,7 @@ func TestDrainDelay(t *testing.T) {
 	cmd, reader, writer := startProgram(t, "log: {format: json}\ndrain_delay: 1h\nmetrics: 127.0.0.1:0\n")
 	require.NoError(t, writer.Close())
 	log := bufio.NewScanner(reader)
-	var ready struct {
-		Listen  []string
-		Metrics string
-	}
-	require.NoError(t, json.Unmarshal([]byte(awaitLine(t, log, "ready")), &ready))
+	ready := awaitReadyLine(t, log)
 	get := func(path string) (status int, closes bool) {
 		response, err := http.Get("http://" + ready.Metrics + path)
 		require.NoError(t, err)

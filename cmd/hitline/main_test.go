@@ -118,23 +118,6 @@ func TestUnknownAuthority(t *testing.T) {
 	}
 }
 
-// With --json a failure too is exactly one line of JSON on standard output.
-func TestJSONError(t *testing.T) {
-	got := hitline(t, "", "lookup", "--json")
-	assert.Equal(t, exitUsage, got.code)
-	assert.Equal(t, `{"error":"--tokens and --hashes-file are required","exit":2}`+"\n", got.stdout)
-	assert.Contains(t, got.stderr, "hitline: --tokens and --hashes-file are required\n")
-}
-
-// Parsing ends at a wrong flag, and --json may be behind it.
-func TestJSONBehindWrongFlag(t *testing.T) {
-	for _, line := range []string{"stat --bogus --json", "stat --timeout xx --json", "stat --json --bogus", "init - --json"} {
-		got := hitline(t, "", strings.Fields(line)...)
-		assert.Equal(t, exitUsage, got.code, line)
-		assert.Regexp(t, `^\{"error":".*","exit":2\}\n$`, got.stdout, line)
-	}
-}
-
 func TestVersion(t *testing.T) {
 	got := hitline(t, "", "version")
 	assert.Equal(t, exitDone, got.code)

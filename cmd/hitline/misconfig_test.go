@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/fakeserver"
 	"github.com/hitline/hitline/internal/storetest"
 )
 
@@ -181,6 +182,7 @@ func TestWrongConnectionsToRedis(t *testing.T) {
 	} {
 		cases[name] = wrongConnection{backend: "redis: {url: '" + c.scheme + c.at + c.query + "'}", want: c.want}
 	}
+	cases["TLS at a port without"] = wrongConnection{"redis: {url: 'rediss://:s3cret@" + secret.Addr + "'}", "the server does not answer in TLS", true}
 	testWrongConnections(t, cases)
 }
 
@@ -191,19 +193,7 @@ func tlsListener(t *testing.T) string {
 	require.NoError(t, err)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}})
 	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				_ = conn.(*tls.Conn).Handshake()
-			}()
-		}
-	}()
+	fakeserver.Serve(t, l, func(conn net.Conn) { _ = conn.(*tls.Conn).Handshake() })
 	return l.Addr().String()
 }
 
@@ -213,21 +203,4 @@ func silentListener(t *testing.T) string {
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l.Addr().String()
-}
-
-// A store that accepts connections and does not answer may recover. The configuration is
-// not wrong.
-func TestSilentStores(t *testing.T) {
-	silent := silentListener(t)
-	for name, backend := range map[string]string{
-		"redis":    "redis: {url: 'redis://" + silent + "'}",
-		"TLS":      "redis: {url: 'rediss://" + silent + "'}",
-		"mooncake": "mooncake: {masters: ['" + silent + "']}",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := startServe(t, "pool: {model_name: m}\nbackend: {"+backend+"}\n")
-			assert.Contains(t, s.storeLine(t), `"level":"WARN","msg":"the store cannot be used`)
-		})
-	}
 }

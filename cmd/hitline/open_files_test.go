@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -41,12 +40,7 @@ func TestHealthWithFewOpenFiles(t *testing.T) {
 			defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 			require.NoError(t, writer.Close())
 			lines := bufio.NewScanner(reader)
-			awaitLog(t, lines, "ready")
-			var ready struct {
-				Listen          []string
-				Router, Metrics string
-			}
-			require.NoError(t, json.Unmarshal(lines.Bytes(), &ready))
+			ready := awaitReadyLine(t, lines)
 			var log logtest.Buffer
 			go func() { _, _ = io.Copy(&log, reader) }()
 
@@ -57,7 +51,7 @@ func TestHealthWithFewOpenFiles(t *testing.T) {
 					defer conn.Close()
 				}
 			}
-			o := &metricsServer{metrics: ready.Metrics}
+			o := &testServer{metrics: ready.Metrics}
 			status, _ := o.get(t, "GET", "/healthz")
 			assert.Equal(t, 200, status)
 			status, body := o.get(t, "GET", "/metrics")

@@ -21,7 +21,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/internal/logtest"
-	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
 )
@@ -430,33 +429,4 @@ func TestTokensOfAProcess(t *testing.T) {
 		assert.NotContains(t, log.String(), text)
 		assert.NotContains(t, check.stdout+check.stderr, text)
 	}
-}
-
-// A certificate, its key and the authority of clients change by themselves.
-func TestCertificatesOfAProcess(t *testing.T) {
-	dir := t.TempDir()
-	ca, next := certtest.NewCA("first"), certtest.NewCA("next")
-	cert, key := certtest.WriteFiles(dir, "server", ca.Leaf("127.0.0.1"))
-	clients := ca.WriteFile(filepath.Join(dir, "clients.crt"))
-	cmd, reader, writer := startWith(t, "--config", configFile(t, "listen: [{address: \"tls://127.0.0.1:0\", tls: {cert: "+cert+", key: "+key+
-		", client_ca: "+clients+"}}]\nlog: {format: json}\n"))
-	require.NoError(t, writer.Close())
-	log := bufio.NewScanner(reader)
-	address := readyLine(t, log)
-	ping := func(authority *certtest.CA) int {
-		theirs, own := t.TempDir(), authority.Leaf("CN=client")
-		clientCert, clientKey := certtest.WriteFiles(theirs, "client", own)
-		return hitline(t, "", "ping", "--connect", address, "--tls-ca", authority.WriteFile(filepath.Join(theirs, "ca.crt")),
-			"--tls-cert", clientCert, "--tls-key", clientKey).code
-	}
-	require.Equal(t, exitDone, ping(ca))
-	require.NotEqual(t, exitDone, ping(next))
-
-	certtest.WriteFiles(dir, "server", next.Leaf("127.0.0.1"))
-	next.WriteFile(clients)
-	awaitLog(t, log, "reloaded")
-	storetest.Eventually(t, "all files are read", func() bool { return ping(next) == exitDone && ping(ca) != exitDone })
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	awaitLog(t, log, "stopped")
-	assert.NoError(t, cmd.Wait())
 }

@@ -108,7 +108,7 @@ model llama: 7 different blocks in 1 of 1024 MiB
 $`, state.stdout)
 	assert.Regexp(t, `^\{"time":"[^"]+","models":\[\{.*"next_sequence":`, hitline(t, "", "router", "--connect", s.router, "--json").stdout)
 
-	api := &metricsServer{metrics: s.router}
+	api := &testServer{metrics: s.router}
 	const asJSON = "Content-Type: application/json"
 	code, reply := api.send(t, "POST", "/query", `{"model": "llama", "block_size": 16, "token_ids": [`+strings.Join(strings.Fields(ids), ",")+`]}`, asJSON)
 	assert.Equal(t, 200, code, reply)
@@ -121,7 +121,7 @@ $`, state.stdout)
 	code, _ = api.send(t, "POST", "/query", `{}`, asJSON, "Origin: http://evil.example")
 	assert.Equal(t, 403, code)
 
-	o := &metricsServer{address: s.address, metrics: s.metrics}
+	o := &testServer{address: s.address, metrics: s.metrics}
 	_, body := o.get(t, "GET", "/metrics")
 	for _, line := range []string{
 		`hitline_router_source_blocks{source="s2"} 7`, `hitline_router_holders{model="llama",tenant="default"} 3`, `hitline_router_stale_holders{model="llama",tenant="default"} 0`,
@@ -247,7 +247,7 @@ func TestRouterPeers(t *testing.T) {
 	closing := strings.TrimPrefix(listenAndReply(t, hangUp), "tcp://")
 	peers := func(lines string) string { return config + "  peers: [" + lines + "]\n" }
 	second := startServe(t, peers("\"http://"+closing+"\", \"http://"+first.router+"\"")+"  peer_token_file: "+own+"\n")
-	o := &metricsServer{metrics: second.metrics}
+	o := &testServer{metrics: second.metrics}
 	storetest.Eventually(t, "the second is ready", func() bool { status, _ := o.get(t, "GET", "/readyz"); return status == 200 })
 	assert.Equal(t, want, ask(second), "it is ready with what the first has")
 	log := second.log.String()
@@ -279,7 +279,7 @@ func TestRouterLoading(t *testing.T) {
 		code <- run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--config", file}, nil, io.Discard, &log)
 	}()
 	<-asked
-	api, o := &metricsServer{metrics: free}, &metricsServer{metrics: metricsAddr}
+	api, o := &testServer{metrics: free}, &testServer{metrics: metricsAddr}
 	status, body := api.send(t, "POST", "/query_by_hash", `{"model": "m", "seq_hashes": []}`, "Content-Type: application/json")
 	assert.Equal(t, 503, status)
 	assert.Contains(t, body, `{"error":{"code":"not_ready"`)
@@ -360,7 +360,7 @@ func TestRouterListener(t *testing.T) {
 func TestRouterRequestMemory(t *testing.T) {
 	s := startServe(t, "limits: {max_memory: 24MiB}\nrouter: {listen: 127.0.0.1:0, models: [{name: llama, block_size: 16}]}\n")
 	body := `{"model": "llama", "token_ids": [0` + strings.Repeat(",0", 1_000_000) + `]}`
-	code, reply := (&metricsServer{metrics: s.router}).send(t, "POST", "/query", body, "Content-Type: application/json")
+	code, reply := (&testServer{metrics: s.router}).send(t, "POST", "/query", body, "Content-Type: application/json")
 	assert.Equal(t, 413, code)
 	assert.Contains(t, reply, "more than 5898240 bytes of memory")
 }
@@ -417,9 +417,9 @@ func TestRouterConfigErrors(t *testing.T) {
 
 // A server that stops no longer takes HTTP requests while it answers those in flight.
 func TestRouterDrains(t *testing.T) {
-	o := startWithMetrics(t, "router: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 16}]}\n")
+	o := startServe(t, metricsHere+"router: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 16}]}\n")
 	require.NotEmpty(t, o.router)
-	api := &metricsServer{metrics: o.router}
+	api := &testServer{metrics: o.router}
 	status, _ := api.get(t, "GET", "/ready")
 	assert.Equal(t, 200, status)
 	conn := beginPing(t, o.address)
@@ -435,5 +435,5 @@ func TestRouterDrains(t *testing.T) {
 	assert.Equal(t, 503, status, "the server still drains")
 	_, err := io.WriteString(conn, "ng\x00\x00")
 	require.NoError(t, err)
-	assert.Equal(t, exitDone, <-o.code)
+	<-o.done
 }

@@ -115,51 +115,24 @@ func TestBindFailure(t *testing.T) {
 // address that it is bound to.
 func readyLine(t *testing.T, log *bufio.Scanner) string {
 	t.Helper()
-	for log.Scan() {
-		if address := addressOf(t, log.Bytes()); address != "" {
-			return address
-		}
-	}
-	t.Fatal("the server ended without being ready")
-	return ""
+	r := awaitReadyLine(t, log)
+	require.Len(t, r.Listen, 1)
+	return r.Listen[0]
 }
 
-// addressOf returns the address in a line of the log, empty if it is not the ready line.
-func addressOf(t *testing.T, text []byte) string {
+// awaitReadyLine is readyLine with all addresses.
+func awaitReadyLine(t *testing.T, log *bufio.Scanner) (r ready) {
 	t.Helper()
-	var line struct {
-		Msg    string
-		Listen []string
+	for r.Msg != "ready" {
+		require.True(t, log.Scan(), "the server ended without being ready")
+		require.NoError(t, json.Unmarshal(log.Bytes(), &r), log.Text())
 	}
-	require.NoError(t, json.Unmarshal(text, &line), string(text))
-	if line.Msg != "ready" {
-		return ""
-	}
-	require.Len(t, line.Listen, 1)
-	return line.Listen[0]
+	return r
 }
 
 // Every command is a client of a server in this process.
 func TestEndToEnd(t *testing.T) {
-	ctx, stop := context.WithCancel(context.Background())
-	logReader, logWriter := io.Pipe()
-	code := make(chan int, 1)
-	go func() {
-		args := []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, "log: {format: json}\npool: {tp_size: 2}\n")}
-		code <- run(ctx, args, nil, io.Discard, logWriter)
-		logWriter.Close()
-	}()
-	log := bufio.NewScanner(logReader)
-	address := readyLine(t, log)
-	rest := make(chan string, 1)
-	go func() {
-		var all []string
-		for log.Scan() {
-			all = append(all, log.Text())
-		}
-		rest <- strings.Join(all, "\n")
-	}()
-
+	s := startServe(t, "pool: {tp_size: 2}\n")
 	var prompt strings.Builder
 	for i := range 8 {
 		fmt.Fprintf(&prompt, "%064x\n", i+1)
@@ -167,7 +140,7 @@ func TestEndToEnd(t *testing.T) {
 	all := prompt.String()
 	half := all[:4*65]
 	do := func(line, stdin string) result {
-		return hitline(t, stdin, append(strings.Fields(line), "--connect", address)...)
+		return hitline(t, stdin, append(strings.Fields(line), "--connect", s.address)...)
 	}
 	find := "lookup --tokens 128 --hashes-file -"
 	for _, step := range []struct {
@@ -212,9 +185,9 @@ func TestEndToEnd(t *testing.T) {
 	assert.EqualValues(t, 0, fields["entries"])
 	assert.EqualValues(t, 16, fields["stored"])
 
-	stop()
-	assert.Equal(t, exitDone, <-code)
-	assert.Contains(t, <-rest, `"msg":"stopped"`)
+	s.stop()
+	<-s.done
+	assert.Contains(t, s.log.String(), `"msg":"stopped"`)
 	assert.Equal(t, exitNoConnection, do("ping", "").code)
 }
 

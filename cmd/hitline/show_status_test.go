@@ -13,7 +13,7 @@ import (
 
 // The page and the command have what /status has.
 func TestStatusCommand(t *testing.T) {
-	o := startWithMetrics(t, "pools: {a: {model_name: model-of-a}}\n")
+	o := startServe(t, metricsHere+"pools: {a: {model_name: model-of-a}}\n")
 	got := hitline(t, "", "status", o.metrics)
 	require.Equal(t, exitDone, got.code, got.stderr)
 	assert.True(t, strings.HasPrefix(got.stdout, "ready  hit share –"), got.stdout)

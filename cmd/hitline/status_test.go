@@ -23,10 +23,16 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 )
 
-// send returns the status and the body of a request with headers, each as "Name: value".
-func (o *metricsServer) send(t *testing.T, method, path, body string, headers ...string) (int, string) {
+// get is send without a body.
+func (s *testServer) get(t *testing.T, method, path string) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+o.metrics+path, strings.NewReader(body))
+	return s.send(t, method, path, "")
+}
+
+// send returns the status and the body of a request at the metrics address with headers, each as "Name: value".
+func (s *testServer) send(t *testing.T, method, path, body string, headers ...string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.metrics+path, strings.NewReader(body))
 	require.NoError(t, err)
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
@@ -46,7 +52,7 @@ func (o *metricsServer) send(t *testing.T, method, path, body string, headers ..
 
 // /status is ready as /readyz, and has the pools.
 func TestStatus(t *testing.T) {
-	o := startWithMetrics(t, "pools: {a: {model_name: m}}\n")
+	o := startServe(t, metricsHere+"pools: {a: {model_name: m}}\n")
 	read := func() (st status.Status) {
 		code, text := o.send(t, "GET", "/status", "")
 		require.Equal(t, 200, code)
@@ -80,7 +86,7 @@ func TestStatusBusy(t *testing.T) {
 
 // Profiles are served if the configuration says so, and on loopback to this machine alone.
 func TestProfiles(t *testing.T) {
-	o := startWithMetrics(t, "pprof: true\n")
+	o := startServe(t, metricsHere+"pprof: true\n")
 	code, text := o.send(t, "GET", "/debug/pprof/", "")
 	assert.Equal(t, 200, code)
 	assert.Contains(t, text, "goroutine")
@@ -115,7 +121,7 @@ func TestEndpointOptions(t *testing.T) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		e := openEndpoints(listener, srv, test.options, slog.New(slog.DiscardHandler))
-		o := &metricsServer{metrics: e.address}
+		o := &testServer{metrics: e.address}
 		for _, path := range []string{"/", "/status", "/metrics", "/healthz", "/readyz", "/debug/pprof/"} {
 			want := test.want
 			if path == "/readyz" && want == 200 {
@@ -132,11 +138,11 @@ func TestEndpointOptions(t *testing.T) {
 // No page of another site asks at the two ports that speak HTTP, whatever the path: neither by a name that resolves to this
 // machine, nor by what browsers fetch without being asked whether they may. Programs are answered as ever.
 func TestOtherSites(t *testing.T) {
-	o := startWithMetrics(t, "pprof: true\nrouter: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 16}]}\n")
-	router := &metricsServer{metrics: o.router}
+	o := startServe(t, metricsHere+"pprof: true\nrouter: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 16}]}\n")
+	router := &testServer{metrics: o.router}
 	const link = "Sec-Fetch-Site: cross-site, Sec-Fetch-Mode: navigate, Sec-Fetch-Dest: document"
 	for _, test := range []struct {
-		server *metricsServer
+		server *testServer
 		paths  []string
 		linked int // what a link on another site leads to
 	}{
@@ -157,7 +163,7 @@ func TestOtherSites(t *testing.T) {
 			}
 		}
 	}
-	for path, server := range map[string]*metricsServer{"/none": o, "/query": router, "/register": router, "/nothing": router} {
+	for path, server := range map[string]*testServer{"/none": o, "/query": router, "/register": router, "/nothing": router} {
 		for _, headers := range []string{"Host: evil.example", link} {
 			for _, method := range []string{"GET", "POST"} {
 				code, _ := server.send(t, method, path, "{}", strings.Split("Content-Type: application/json, "+headers, ", ")...)

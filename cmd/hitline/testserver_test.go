@@ -21,6 +21,18 @@ type testServer struct {
 	metrics string // address of the metrics, "" if they are not served
 	router  string // address of router.listen, "" if there is none
 	log     logtest.Buffer
+	stop    func()        // begins to drain
+	done    chan struct{} // closed when it has ended
+}
+
+// metricsHere has serve listen for HTTP, too.
+const metricsHere = "metrics: 127.0.0.1:0\n"
+
+// ready is the line of the log that says that a server is ready.
+type ready struct {
+	Msg             string
+	Listen          []string
+	Metrics, Router string
 }
 
 // logLines returns the lines of the log.
@@ -54,23 +66,22 @@ func startServe(t *testing.T, config string) *testServer {
 // awaitReady runs a server, which returns its exit code, and waits until it is ready.
 func awaitReady(t *testing.T, serve func(ctx context.Context, log io.Writer) int) *testServer {
 	t.Helper()
-	s := &testServer{}
+	s := &testServer{done: make(chan struct{})}
 	ctx, stop := context.WithCancel(context.Background())
-	code := make(chan int, 1)
-	go func() { code <- serve(ctx, &s.log) }()
+	s.stop = stop
+	go func() {
+		defer close(s.done)
+		assert.Equal(t, exitDone, serve(ctx, &s.log))
+	}()
 	t.Cleanup(func() {
 		stop()
-		assert.Equal(t, exitDone, <-code)
+		<-s.done
 	})
 	storetest.Eventually(t, "serve is ready", func() bool {
 		for _, line := range s.logLines() {
-			var ready struct {
-				Listen  []string
-				Metrics string
-				Router  string
-			}
-			if strings.Contains(line, `"msg":"ready"`) && json.Unmarshal([]byte(line), &ready) == nil {
-				s.address, s.metrics, s.router = ready.Listen[0], ready.Metrics, ready.Router
+			var r ready
+			if strings.Contains(line, `"msg":"ready"`) && json.Unmarshal([]byte(line), &r) == nil {
+				s.address, s.metrics, s.router = r.Listen[0], r.Metrics, r.Router
 			}
 		}
 		return s.address != ""

@@ -9,40 +9,24 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/internal/fakeserver"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
-// theToken is the one that tokenServer takes.
+// theToken is the one that serveTokens takes.
 const theToken = "correct-horse-battery"
 
-// tokenServer serves on a listener: auth by theToken, and then ping. It refuses everything else.
-func tokenServer(t *testing.T, listener net.Listener) {
-	t.Helper()
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { serveTokens(conn) })
-		}
-	})
-	t.Cleanup(func() { listener.Close(); all.Wait() })
-}
-
+// serveTokens serves a connection: auth by theToken, and then ping. It refuses everything else.
 func serveTokens(conn net.Conn) {
-	defer conn.Close()
 	known := false
-	serveRequests(conn, func(frames [][]byte) []byte {
+	fakeserver.Answer(conn, func(frames [][]byte) []byte {
 		switch request := string(frames[0]); {
 		case request == "auth":
 			if known = string(frames[1]) == theToken; !known {
@@ -71,7 +55,7 @@ func writeToken(t *testing.T, token string) (path string) {
 func TestClientToken(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	tokenServer(t, listener)
+	fakeserver.Serve(t, listener, serveTokens)
 	address := "tcp://" + listener.Addr().String()
 	path, wrong := writeToken(t, theToken), writeToken(t, "wrong-horse-battery")
 
@@ -141,7 +125,7 @@ func TestClientTLS(t *testing.T) {
 		Certificates: []tls.Certificate{ca.Leaf("server.test")}, ClientCAs: clients.Pool(), ClientAuth: tls.RequireAndVerifyClientCert,
 	})
 	require.NoError(t, err)
-	tokenServer(t, listener)
+	fakeserver.Serve(t, listener, serveTokens)
 	address := "tls://" + listener.Addr().String()
 	caFile := ca.WriteFile(filepath.Join(dir, "ca.crt"))
 	cert, key := certtest.WriteFiles(dir, "client", clients.Leaf("engine.test"))

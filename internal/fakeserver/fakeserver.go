@@ -62,6 +62,12 @@ func Start(t testing.TB, cfg Config) *Server {
 	}
 	s.Router = router.URL
 	t.Cleanup(router.Close)
+	Serve(t, listener, func(conn net.Conn) { Answer(conn, s.answer) })
+	return s
+}
+
+// Serve calls serve with each connection to a listener, which is then closed, until the test ends. It waits for all then.
+func Serve(t testing.TB, listener net.Listener, serve func(net.Conn)) {
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -69,11 +75,45 @@ func Start(t testing.TB, cfg Config) *Server {
 			if err != nil {
 				return
 			}
-			serving.Go(func() { s.serve(conn) })
+			serving.Go(func() {
+				defer func() { _ = conn.Close() }()
+				serve(conn)
+			})
 		}
 	})
 	t.Cleanup(func() { _ = listener.Close(); serving.Wait() })
-	return s
+}
+
+// Answer answers each request of a connection with what answer returns for its frames, both without their envelope, until the
+// connection ends or answer returns nil. answer may keep the frames.
+func Answer(conn net.Conn, answer func(frames [][]byte) (reply []byte)) {
+	var in []byte
+	for buf := make([]byte, 1<<16); ; {
+		n, err := conn.Read(buf)
+		if err != nil {
+			return
+		}
+		in = append(in, buf[:n]...)
+		for {
+			frames, used, err := netproto.ParseMessage(in, netproto.Limits{}, nil)
+			if err != nil {
+				break
+			}
+			in = bytes.Clone(in[used:])
+			var envelope []byte
+			if len(frames) > 2 && len(frames[1]) == 0 {
+				envelope = netproto.AppendFrame(netproto.AppendFrame(nil, frames[0], true), nil, true)
+				frames = frames[2:]
+			}
+			reply := answer(frames)
+			if reply == nil {
+				return
+			}
+			if _, err := conn.Write(append(envelope, reply...)); err != nil {
+				return
+			}
+		}
+	}
 }
 
 // Sent returns what clients have sent since the last call, a line for each request. Documents and tokens are as they were
@@ -120,37 +160,8 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(s.document(name))
 }
 
-// serve answers the requests of a connection until its client closes it.
-func (s *Server) serve(conn net.Conn) {
-	defer func() { _ = conn.Close() }()
-	var in []byte
-	for buf := make([]byte, 1<<16); ; {
-		n, err := conn.Read(buf)
-		if err != nil {
-			return
-		}
-		in = append(in, buf[:n]...)
-		for {
-			frames, used, err := netproto.ParseMessage(in, netproto.Limits{}, nil)
-			if err != nil {
-				break
-			}
-			var envelope []byte
-			if len(frames) > 2 && len(frames[1]) == 0 {
-				envelope = netproto.AppendFrame(netproto.AppendFrame(nil, frames[0], true), nil, true)
-				frames = frames[2:]
-			}
-			reply := s.answer(frames, envelope)
-			in = bytes.Clone(in[used:])
-			if _, err := conn.Write(reply); err != nil {
-				return
-			}
-		}
-	}
-}
-
 // answer notes a request, and returns its reply.
-func (s *Server) answer(frames [][]byte, envelope []byte) []byte {
+func (s *Server) answer(frames [][]byte) []byte {
 	tag := string(frames[0])
 	line := tag
 	for _, frame := range frames[1:] {
@@ -163,13 +174,13 @@ func (s *Server) answer(frames [][]byte, envelope []byte) []byte {
 	s.note("%s\n", line)
 	switch tag {
 	case "auth":
-		return netproto.AppendDone(nil, envelope, nil)
+		return netproto.AppendDone(nil, nil, nil)
 	case "ping", "pool", "stat", "explain":
-		return netproto.AppendDone(nil, envelope, netproto.AppendFrame(nil, s.document(tag), false))
+		return netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, s.document(tag), false))
 	case "lookup", "lookup_from":
-		return netproto.AppendFrame(envelope, binary.BigEndian.AppendUint32(nil, 32), false)
+		return netproto.AppendFrame(nil, binary.BigEndian.AppendUint32(nil, 32), false)
 	case "reset":
-		return netproto.AppendRefusal(nil, envelope, netproto.StatusPartial, "not all", s.document("partly done"))
+		return netproto.AppendRefusal(nil, nil, netproto.StatusPartial, "not all", s.document("partly done"))
 	}
-	return netproto.AppendRefusal(nil, envelope, netproto.StatusFailed, "no", s.document("refusal"))
+	return netproto.AppendRefusal(nil, nil, netproto.StatusFailed, "no", s.document("refusal"))
 }

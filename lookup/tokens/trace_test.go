@@ -1,10 +1,8 @@
 package tokens
 
 import (
-	"bufio"
 	"container/list"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -15,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/bench/workload"
 )
 
 type lru struct {
@@ -72,18 +72,10 @@ func blocksOfTrace(t testing.TB) (requests [][]uint64) {
 	if path == "" {
 		return madeUpTrace(6_000)
 	}
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
-	s := bufio.NewScanner(f)
-	s.Buffer(nil, 1<<24)
-	for s.Scan() {
-		var r struct {
-			HashIDs []uint64 `json:"hash_ids"`
-		}
-		require.NoError(t, json.Unmarshal(s.Bytes(), &r))
-		requests = append(requests, r.HashIDs)
-	}
+	require.NoError(t, workload.Trace(path).Requests(t.Context(), workload.BlockTokens, 0, func(r workload.Request) error {
+		requests = append(requests, r.IDs)
+		return nil
+	}))
 	return requests
 }
 
