@@ -4,7 +4,6 @@ that with what the engines have and what a third engine then loads."""
 import collections
 import contextlib
 import random
-import time
 
 import holders_stage
 import processes
@@ -23,32 +22,7 @@ REMOVED = {3: 0.1, 6: 0.3}  # of the store's keys, before a checkpoint
 COMPUTE_TIMEOUT = 300  # seconds
 SETTLE_TIMEOUT = 60  # seconds until blocks are stored, or hitline has caught up
 RESET_TIMEOUT = 60  # seconds
-WATCH_PAUSE = 0.01  # seconds between questions while engines compute, which need the CPU
 REPLY_TIME = 10  # seconds that the reply to a command may take longer than the command
-
-
-class History:
-    """What one process of an engine cached, by group and hash, as of each sequence number."""
-
-    def __init__(self):
-        self.next = 0
-        self.copies = {}  # of each block: (sequence number, copies from there on)
-        self.stored = {}  # of each block: the batches that say so
-
-    def add(self, steps):
-        for step in steps:
-            self.next = step["next"]
-            for group, name in step["stored"]:
-                self.stored.setdefault((group, name), []).append(self.next - 1)
-            for group, name, copies in step["changes"]:
-                self.copies.setdefault((group, name), []).append((self.next, copies))
-
-    def had(self, block, first, last=float("inf")):
-        """Whether a block was cached, or said to be stored, since a sequence number and up to another one."""
-        versions = self.copies.get(block, [])
-        ends = [start for start, _ in versions[1:]] + [float("inf")]
-        cached = any(copies and end > first and start <= last for (start, copies), end in zip(versions, ends))
-        return cached or any(first <= number <= last for number in self.stored.get(block, ()))
 
 
 class Prompts:
@@ -82,14 +56,6 @@ class Prompts:
         return self.random.choices(range(prompts.FIRST_TOKEN, 1000), k=count)
 
 
-class Watched:
-    """What was answered while engines computed: at most what they had at that time."""
-
-    def __init__(self, first, last, hashes, tokens):
-        self.first, self.last = first, last  # sequence numbers
-        self.hashes, self.tokens = hashes, tokens
-
-
 class Holders:
     """What is done in a row."""
 
@@ -98,12 +64,9 @@ class Holders:
         self.stage = stack.enter_context(holders_stage.Stage(folder, row))
         self.block_size = self.stage.block_size
         self.groups = GROUPS[row.model]
-        self.digits = 16 if row.integers else 0  # of a hash in an event; 0: all
         self.prompts = Prompts(self.block_size)
         self.random = random.Random(SEED)
         self.hashes = {}  # of the whole blocks of each prompt
-        self.histories = {name: History() for name in ENGINES}
-        self.watched = {name: [] for name in ENGINES}
         self.seen = collections.Counter()  # kinds of answers
         self.check_groups(self.stage.started())
 
@@ -119,20 +82,15 @@ class Holders:
     # What the engines do.
 
     def run(self, steps=STEPS, names=ENGINES):
-        """Has engines compute prompts at the same time, and asks meanwhile."""
+        """Has engines compute prompts at the same time."""
         for _ in range(steps):
             sent = {name: self.prompts.draw_step() for name in names}
             for name, texts in sent.items():
                 self.engine(name).send("compute", texts, self.random.choice([1, 1, 1, 20]))
-            while not all(self.engine(name).answered() for name in names):
-                self.watch()
-                time.sleep(WATCH_PAUSE)
             for name, texts in sent.items():
                 self.check_outputs(texts, self.engine(name).reply(COMPUTE_TIMEOUT))
         for name in names:
             self.settle_store(name)
-            self.histories[name].add(self.engine(name).call("steps", seconds=COMPUTE_TIMEOUT))
-        self.check_watched()
 
     def check_outputs(self, texts, outputs):
         for text, output in zip(texts, outputs):
@@ -150,7 +108,6 @@ class Holders:
 
     def clear(self, name):
         self.engine(name).call("clear", seconds=RESET_TIMEOUT)
-        self.histories[name].add(self.engine(name).call("steps", seconds=COMPUTE_TIMEOUT))
 
     def remove(self, fraction):
         """Removes some of the store's keys."""
@@ -196,43 +153,13 @@ class Holders:
         tokens, reply = self.answer(self.stage.hitline.command(*arguments, stdin=" ".join(map(str, text))))
         return tokens, reply["loadable_tokens"]
 
-    def watch(self):
-        """Asks about a prompt while engines compute."""
-        known = [text for text in self.prompts.earlier[-20:] if tuple(text) in self.hashes]
-        if not known:
-            return
-        text = self.random.choice(known)
-        before = self.stage.hitline.sources()
-        answer, _ = self.query(text)
-        after = self.stage.hitline.sources()
-        for name in ENGINES:
-            if before[name]["restarts"] == after[name]["restarts"]:
-                first, last = before[name]["next_sequence"] - 1, after[name]["next_sequence"] + 1
-                self.watched[name].append(Watched(first, last, self.hashes[tuple(text)], answer[name]))
-
-    def check_watched(self):
-        for name, watched in self.watched.items():
-            for one in watched:
-                self.seen["meanwhile"] += one.tokens > 0
-                self.check_had(name, one)
-            watched.clear()
-
-    def check_had(self, name, one):
-        blocks = one.tokens // self.block_size
-        for number, group in enumerate(self.groups):
-            for block in group.needed(blocks, self.block_size):
-                key = number, one.hashes[block][-self.digits :]
-                if not self.histories[name].had(key, one.first, one.last):
-                    said = f"engine {name} is said to have {one.tokens} tokens"
-                    self.found.problem("too much", f"{said}, and had no block {block} of group {number}")
-                    return
-
     # Checkpoints: all engines are at rest.
 
     def caught_up(self, name):
         """Whether hitline has applied all that an engine sent."""
         source = self.stage.hitline.sources()[name]
-        return not source["stale"] and source["next_sequence"] == self.histories[SAME.get(name, name)].next
+        published = self.engine(SAME.get(name, name)).call("published", seconds=REPLY_TIME)
+        return not source["stale"] and source["next_sequence"] == published
 
     def compare(self, name):
         for engine in self.stage.hitline.sources():
@@ -333,7 +260,6 @@ class Holders:
             lambda: len(self.stage.master.keys()) < keys,
             SETTLE_TIMEOUT, f"the store did not notice the end of engine {name}",
         )  # fmt: skip
-        self.histories[name] = History()
         self.stage.restart(name)
         self.wait_followed()
 
@@ -349,7 +275,7 @@ def numbers(output):
     return {field: output[field] for field in ("local", "external", "cached")}
 
 
-KINDS = ("meanwhile", "registered", "one engine has more", "part", "more in the store", "less in the store")
+KINDS = ("registered", "one engine has more", "part", "more in the store", "less in the store")
 
 
 def one_row(row, found, context):

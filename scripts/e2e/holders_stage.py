@@ -149,7 +149,6 @@ class Stage(stage.Stage):
             settings["events"] = {"endpoint": pub, "replay_endpoint": replay, "buffer_steps": BUFFER}
             settings["llm"]["num_gpu_blocks_override"] = GPU_BLOCKS[self.row.model]
         environ = self.environ(own)
-        environ["PYTHONPATH"] += os.pathsep + processes.EVENTS
         log = os.path.join(self.folder, f"engine-{name}-{self.starts[name]}.log")
         return self.running(lambda: Engine(f"engine {name}", environ, log, json.dumps(settings)))
 

@@ -19,7 +19,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ENGINE = os.path.join(HERE, "engine")  # what runs in the engines' processes
 ROOT = os.path.dirname(os.path.dirname(HERE))
 HITLINE = os.path.join(ROOT, "bin", "hitline")
-EVENTS = os.path.join(ROOT, "router", "events", "testdata")  # what records an engine's KV events
 
 START_TIMEOUT = 30  # seconds for a master or hitline to answer
 ENGINE_START_TIMEOUT = 240  # seconds
@@ -223,10 +222,6 @@ class Engine(Process):
             timed(lambda: self.ended() is not None, STOP_TIMEOUT, f"{self.name} closed its output but did not end")
             self.check()
         return self.decode(line)
-
-    def answered(self):
-        """Whether a reply can be read, or the engine has ended."""
-        return not self.replies.empty()
 
     def decode(self, line):
         reply = json.loads(line)
