@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,22 +101,18 @@ func unittests(t *testing.T, python string, environ []string, args ...string) {
 	}
 }
 
-// vllmModules returns a folder with the connector's modules of vLLM's releases. They are
-// kept in the user's cache; HITLINE_TEST_VLLM_DIR names another folder.
+// vllmModules returns a folder with the connector's modules of vLLM's releases. They are kept in the user's cache.
 func vllmModules(t *testing.T, python string) string {
 	if out, err := command(t, python, "-c", "import sys; sys.exit(sys.version_info < (3, 10))").CombinedOutput(); err != nil {
 		lacks(t, "python3 is older than 3.10, which vLLM needs: %v\n%s", err, out)
 	}
-	dir := os.Getenv("HITLINE_TEST_VLLM_DIR")
-	if dir == "" {
-		cache, err := os.UserCacheDir()
-		require.NoError(t, err)
-		dir = filepath.Join(cache, "hitline-test-wheels")
+	dir, err := command(t, python, "../../scripts/reference", "--modules").Output()
+	if err != nil {
+		var exit *exec.ExitError
+		errors.As(err, &exit)
+		lacks(t, "cannot fetch modules of vLLM's wheels: %v\n%s", err, exit.Stderr)
 	}
-	if out, err := command(t, python, "-m", "tests.wheels", dir).CombinedOutput(); err != nil {
-		lacks(t, "cannot fetch modules of vLLM's wheels: %v\n%s", err, out)
-	}
-	return dir
+	return strings.TrimSpace(string(dir))
 }
 
 // certificates writes two authorities to a folder, and certificates that they have signed.

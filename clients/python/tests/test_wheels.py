@@ -18,7 +18,7 @@ from tests.support import NEWEST, PATIENCE, WHEELS, Server, chained, needs_serve
 from tests.test_client import eventually
 from tests.test_releases import OLD, SAME_MODULES
 from tests.test_vllm_plugin import DATA, SCHEDULER, WORKER, StandIn, parameters
-from tests.wheels import STUBS, Stubs, folder_of, load_engine
+from tests.wheels import STUBS, Stubs, load_engine
 
 # The groups of a pool whose hits may end inside a block of the first of them.
 FINE_GRAINED = {
@@ -42,7 +42,7 @@ class InWheels(StandIn):
     def load(self, release: str, engine: bool = False) -> None:
         """Has the modules of a release found, in an interpreter without them."""
         self.again()
-        folder = folder_of(release, Path(WHEELS))
+        folder = Path(WHEELS, release)
         sys.meta_path.insert(0, Stubs(folder, engine))
         if engine:
             load_engine(folder)
@@ -91,7 +91,7 @@ class Wheels(InWheels):
         for release, other in SAME_MODULES.items():
             files = [
                 {path.relative_to(at).as_posix(): path.read_bytes() for path in at.rglob("*.py") if path.name != "_version.py"}
-                for at in (folder_of(each, Path(WHEELS)) for each in (release, other))
+                for at in (Path(WHEELS, each) for each in (release, other))
             ]
             with self.subTest(release, other=other):
                 self.assertIn(WORKER.replace(".", "/") + ".py", files[0])
