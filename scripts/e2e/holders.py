@@ -8,7 +8,7 @@ import random
 import holders_stage
 import processes
 import prompts
-from holders_stage import ENGINES, FRESH, GROUPS, PROMPT_BLOCKS, REGISTERED, SAME, SPECS
+from holders_stage import ENGINES, FRESH, GROUPS, PROMPT_BLOCKS, SPECS
 
 SEED = 1  # of the prompts
 ROUNDS = 8
@@ -19,10 +19,7 @@ UNSEEN = 4  # prompts of a checkpoint that only the third engine computes
 RESETS = {2: "a", 5: "b"}  # the engine whose cache is cleared before a round
 REMOVED = {3: 0.1, 6: 0.3}  # of the store's keys, before a checkpoint
 
-COMPUTE_TIMEOUT = 300  # seconds
-SETTLE_TIMEOUT = 60  # seconds until blocks are stored, or hitline has caught up
-RESET_TIMEOUT = 60  # seconds
-REPLY_TIME = 10  # seconds that the reply to a command may take longer than the command
+SETTLE_TIMEOUT = 60  # seconds until hitline has caught up
 
 
 class Prompts:
@@ -88,9 +85,9 @@ class Holders:
             for name, texts in sent.items():
                 self.engine(name).send("compute", texts, self.random.choice([1, 1, 1, 20]))
             for name, texts in sent.items():
-                self.check_outputs(texts, self.engine(name).reply(COMPUTE_TIMEOUT))
+                self.check_outputs(texts, self.engine(name).reply(processes.COMPUTE_TIMEOUT))
         for name in names:
-            self.settle_store(name)
+            self.engine(name).settle()
 
     def check_outputs(self, texts, outputs):
         for text, output in zip(texts, outputs):
@@ -102,18 +99,14 @@ class Holders:
             if texts.count(text) == 1 and output["cached"] != output["local"] + output["external"]:
                 self.found.problem("cached", f"a prompt of {len(text)} tokens: {numbers(output)}")
 
-    def settle_store(self, name):
-        if not self.engine(name).call("settle", SETTLE_TIMEOUT, seconds=SETTLE_TIMEOUT + REPLY_TIME):
-            raise processes.Failed(f"engine {name} did not store its blocks in {SETTLE_TIMEOUT} s")
-
     def clear(self, name):
-        self.engine(name).call("clear", seconds=RESET_TIMEOUT)
+        self.engine(name).call("clear", seconds=processes.RESET_TIMEOUT)
 
     def remove(self, fraction):
         """Removes some of the store's keys."""
         keys = self.stage.master.keys()
         chosen = self.random.sample(keys, round(fraction * len(keys)))
-        self.engine(FRESH).call("remove", chosen, seconds=RESET_TIMEOUT)
+        self.engine(FRESH).remove(chosen)
 
     # What hitline answers.
 
@@ -158,7 +151,7 @@ class Holders:
     def caught_up(self, name):
         """Whether hitline has applied all that an engine sent."""
         source = self.stage.hitline.sources()[name]
-        published = self.engine(SAME.get(name, name)).call("published", seconds=REPLY_TIME)
+        published = self.engine(name).call("published", seconds=processes.REPLY_TIME)
         return not source["stale"] and source["next_sequence"] == published
 
     def compare(self, name):
@@ -167,7 +160,7 @@ class Holders:
             processes.timed(lambda engine=engine: self.caught_up(engine), SETTLE_TIMEOUT, text)
         asked = [list(text) for text in dict.fromkeys(map(tuple, self.prompts.earlier[-ASKED:]))]
         hashes = [self.hashes[tuple(text)] for text in asked]
-        longest = {i: self.engine(i).call("longest", hashes, seconds=COMPUTE_TIMEOUT) for i in ENGINES}
+        longest = {i: self.engine(i).call("longest", hashes, seconds=processes.COMPUTE_TIMEOUT) for i in ENGINES}
         for number, text in enumerate(asked):
             self.compare_one(name, text, {i: longest[i][number] for i in ENGINES})
         for text in self.random.sample(asked, min(LOADED, len(asked))):
@@ -178,10 +171,8 @@ class Holders:
     def compare_one(self, name, text, want):
         """Compares all answers about a prompt with what the engines have."""
         hashes = self.hashes[tuple(text)]
-        by_tokens, reply = self.query(text)
-        self.compare_registered(name, text, reply, want["a"])
         answers = {
-            "/query": by_tokens,
+            "/query": self.query(text)[0],
             "/query_by_hash of digests": self.by_hash(hashes)[0],
             "/query_by_hash of integers": self.by_hash(hashes, short=True)[0],
             "HoldersClient": self.client(text)[0],
@@ -196,19 +187,11 @@ class Holders:
         self.seen["one engine has more"] += want["a"] != want["b"]
         self.seen["part"] += any(0 < want[i] < whole for i in ENGINES)
 
-    def compare_registered(self, name, text, reply, want):
-        """Copies that its source does not count make a prefix shorter, never longer."""
-        tokens = reply["instances"].get(REGISTERED, {}).get("longest_matched", 0)
-        if tokens > want:
-            said = f"{name}: engine {REGISTERED} is said to have {tokens} of {len(text)} tokens"
-            self.found.problem("too much", f"{said}, the engine has {want}")
-        self.seen["registered"] += tokens == want > 0
-
     def compare_loadable(self, name, text):
         """Compares what is said to be loadable with what the third engine then loads."""
         best, reply = self.query(text, loadable=True)
-        self.engine(FRESH).call("reset", seconds=RESET_TIMEOUT)
-        output = self.engine(FRESH).call("compute", [text], 1, seconds=COMPUTE_TIMEOUT)[0]
+        self.engine(FRESH).reset()
+        output = self.engine(FRESH).call("compute", [text], 1, seconds=processes.COMPUTE_TIMEOUT)[0]
         self.hashes.setdefault(tuple(text), output["hashes"])
         self.check_outputs([text], [output])
         client, command = self.client(text, loadable=True), self.command(text)
@@ -240,11 +223,6 @@ class Holders:
         self.stage.hitline = self.stage.start_server("hitline-2", peers=[first])
         first.stop()
 
-    def unregister(self):
-        self.stage.hitline.post("/unregister", self.stage.registered())
-        if REGISTERED in self.stage.hitline.sources():
-            self.found.problem("unregister", f"the source of engine {REGISTERED} is still there")
-
     def restart(self, name):
         """Kills an engine, whose part of the store is lost, and starts another one."""
         keys = len(self.stage.master.keys())
@@ -275,13 +253,12 @@ def numbers(output):
     return {field: output[field] for field in ("local", "external", "cached")}
 
 
-KINDS = ("registered", "one engine has more", "part", "more in the store", "less in the store")
+KINDS = ("one engine has more", "part", "more in the store", "less in the store")
 
 
 def one_row(row, found, context):
     with contextlib.ExitStack() as stack:
         holders = Holders(row, found, stack, context.folder)
-        holders.stage.register()
         holders.wait_followed()
         for number in range(ROUNDS):
             if number in RESETS:
@@ -294,7 +271,6 @@ def one_row(row, found, context):
         holders.compare("a second server")
         holders.run()
         holders.compare("a second server that goes on")
-        holders.unregister()
         holders.restart("b")
         holders.run()
         holders.compare("after a restart of b")
