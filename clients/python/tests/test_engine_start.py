@@ -152,14 +152,6 @@ class Start(Starting):
                 engine = Engine(engine.release)
 
     @in_releases()
-    def test_configured(self, engine: Engine) -> None:
-        self.configure(engine)
-        with Server(POOL=as_yaml(self.description)) as server:
-            scheduler = self.start(server.address)
-            self.assertEqual(scheduler.client.pool_reply["name"], "")
-            self.assertEqual(self.hit(scheduler, self.store(server.address, "a")), (64, True))
-
-    @in_releases()
     def test_it_says_who_asks(self, engine: Engine) -> None:
         self.configure(engine)
         self.vllm_config.kv_transfer_config.kv_role = "kv_consumer"
@@ -374,16 +366,6 @@ class Start(Starting):
             with mock.patch.object(engine_pool, "_KINDS", {}):
                 error = self.fails(server.address)
             self.assertEqual([d["field"] for d in error.differences], ["groups[0].model", "groups[1].model"])
-
-    @in_releases()
-    def test_a_server_without_a_pool_of_its_own(self, engine: Engine) -> None:
-        self.configure(engine)
-        with Server(ACCEPT_POOLS="true") as server:
-            with mock.patch.object(engine_pool, "_KINDS", {}), self.assertLogs("vllm.hitline", "WARNING") as logs:
-                scheduler = self.start(server.address)
-            self.assertRegex(logs.output[1], "hits of 0 until hitline at .* has been told the engine's pool: no pool")
-            with mock.patch.object(vllm_plugin.logger, "disabled", True):
-                self.assertEqual(self.hit(scheduler, chained("a", 4)), (0, False))
 
     @in_releases(NEWEST)
     def test_a_server_that_refuses_resets_says_so(self, engine: Engine) -> None:

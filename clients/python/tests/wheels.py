@@ -11,9 +11,11 @@ import types
 from collections.abc import Iterator
 from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from hitline.vllm_plugin import PACKAGE
+from hitline.engine_connector import CONNECTOR
+from hitline.vllm_plugin import MODULES, PACKAGE
 
 # The modules that tests import beside those of the connector: what an engine's groups are and how it resolves
 # their sizes, its statistics, and from 0.31.0 on Mooncake's configuration. A release lacks
@@ -140,3 +142,52 @@ class _Stub(metaclass=_StubType):
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())
+
+
+def finished(*req_ids: str) -> Any:
+    """A scheduler output in which nothing happens but the end of these requests."""
+    return SimpleNamespace(
+        finished_req_ids=set(req_ids),
+        preempted_req_ids=None,
+        scheduled_new_reqs=[],
+        scheduled_cached_reqs=SimpleNamespace(req_ids=[]),
+    )
+
+
+class SchedulerSide:
+    """That of a release's MooncakeStoreConnector, which hitline can describe no pool of."""
+
+    def __init__(self, groups: int = 1, **extra: Any) -> None:
+        scheduler = importlib.import_module(MODULES[1])
+        # What the engine works out from its configuration.
+        coordinator = SimpleNamespace(enable_partial_hash_hits=False, kv_cache_groups=[])
+        for name, value in (
+            ("resolve_kv_cache_block_sizes", lambda *_: (16, 16)),
+            ("partial_hash_hits_enabled", lambda *_: False),
+            ("MooncakeStoreCoordinator", SimpleNamespace(from_kv_cache_config=lambda *_: coordinator)),
+        ):
+            if hasattr(scheduler, name):
+                setattr(scheduler, name, value)
+        module: Any = importlib.import_module(CONNECTOR)
+        module.KVConnectorRole = SimpleNamespace(SCHEDULER="scheduler", WORKER="worker")
+        parts = [SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=16)) for _ in range(groups)]
+        self.connector = module.MooncakeStoreConnector(
+            SimpleNamespace(
+                kv_transfer_config=SimpleNamespace(kv_role="kv_both", kv_connector_extra_config=extra),
+                parallel_config=SimpleNamespace(
+                    world_size=1, prefill_context_parallel_size=1, decode_context_parallel_size=1
+                ),
+                cache_config=SimpleNamespace(block_size=16),
+                kv_events_config=None,
+            ),
+            "scheduler",
+            SimpleNamespace(
+                kv_cache_groups=parts,
+                transfer_groups=parts,
+                transfer_group_ids=list(range(groups)),
+                select_transfer_block_ids=lambda block_ids: block_ids,
+                prefix_cacheable_groups=parts,
+                prefix_cacheable_group_ids=list(range(groups)),
+            ),
+        )
+        self.client = self.connector.connector_scheduler.client
