@@ -228,8 +228,8 @@ func enginesPool(t *testing.T, c *conformance.ConfigCase, release string, descri
 	require.Len(t, described.Groups, len(pool.Groups))
 	for g := range pool.Groups {
 		pool.Groups[g].Uniform = pool.Groups[g].Uniform && sharing // it matters from then on
-		if pool.Groups[g].MambaCacheMode == "none" { // the default
-			pool.Groups[g].MambaCacheMode = ""
+		if pool.Groups[g].MambaCacheMode == "none" {
+			pool.Groups[g].MambaCacheMode = "" // its default
 		}
 		if !slices.Contains(want.StoreGroups, g) {
 			pool.Groups[g].BlockSize = described.Groups[g].BlockSize

@@ -60,7 +60,6 @@ class Holders:
         self.row, self.found = row, found
         self.stage = stack.enter_context(holders_stage.Stage(folder, row))
         self.block_size = self.stage.block_size
-        self.groups = GROUPS[row.model]
         self.prompts = Prompts(self.block_size)
         self.random = random.Random(SEED)
         self.hashes = {}  # of the whole blocks of each prompt
@@ -68,7 +67,7 @@ class Holders:
         self.check_groups(self.stage.started())
 
     def check_groups(self, described):
-        want = [[SPECS[group.kind], self.block_size] for group in self.groups]
+        want = [[SPECS[group["kind"]], self.block_size] for group in GROUPS[self.row.model]]
         for name, groups in described.items():
             if groups != want:
                 raise processes.Failed(f"engine {name} has the groups {groups}, not {want}")

@@ -23,23 +23,8 @@ PROMPT_BLOCKS = 20  # of the longest prompt
 HTTP_TIMEOUT = 20  # seconds
 
 
-class Group:
-    """A KV cache group of a model, and what a prefix needs of it."""
-
-    def __init__(self, kind, window=0):
-        self.kind, self.window = kind, window
-
-    def config(self, block_size):
-        window = {"sliding_window": self.window} if self.window else {}
-        return {"kind": self.kind, "block_size": block_size, **window}
-
-    def needed(self, blocks, block_size):
-        """Returns which blocks a prefix of so many blocks needs."""
-        first = blocks - -(-(self.window - 1) // block_size) if self.window else 0
-        return range(max(first, 0), blocks)
-
-
-SLIDING, FULL = Group("sliding_window", WINDOW), Group("full_attention")
+# The KV cache groups of the models, without their block sizes.
+SLIDING, FULL = {"kind": "sliding_window", "sliding_window": WINDOW}, {"kind": "full_attention"}
 GROUPS = {"llama": [FULL], "gemma3": [SLIDING, SLIDING, FULL]}
 SPECS = {"sliding_window": "SlidingWindowSpec", "full_attention": "FullAttentionSpec"}  # vLLM's classes
 GPU_BLOCKS = {"llama": 150, "gemma3": 400}  # few, so that blocks are evicted
@@ -157,7 +142,7 @@ class Stage(stage.Stage):
 
     def config(self, name, peers):
         """Returns the configuration of a hitline."""
-        groups = [group.config(self.block_size) for group in GROUPS[self.row.model]]
+        groups = [{**group, "block_size": self.block_size} for group in GROUPS[self.row.model]]
         hashing = {"type": "vllm", "release": self.row.release, "algorithm": "sha256", "seed": "0"}
         return {
             "listen": [f"ipc://{self.temporary}/{name}.sock"],
