@@ -440,14 +440,6 @@ class Starts(StandIn):
                 self.assertEqual(self.sent(server), [(0, 7), (0, 7), (16, 5), (16, 5), (32, 3), (32, 3)])
                 self.assertEqual(scheduler.client.num_computed, 0, "of this request alone")
 
-    def test_nothing_is_asked_if_nothing_beyond_could_be_a_hit(self) -> None:
-        with Scripted(self.reply(RELEASE)) as server:
-            scheduler = self.scheduler(server)
-            for computed, tokens in ((48, 60), (48, 49), (47, 48), (59, 60)):
-                self.assertEqual(self.match(scheduler, computed, tokens), (0, False))
-            self.assertEqual(self.sent(server), [])
-            self.assertEqual(self.match(scheduler, 47), (1, True))
-
     def renewed(self, scheduler: Any, server: Scripted) -> list[int]:
         """How many hashes each renewal has."""
         scheduler.client._worker.submit(lambda: None).result()  # behind them
