@@ -222,7 +222,8 @@ func enginesPool(t *testing.T, c *conformance.ConfigCase, release string, descri
 	require.NoError(t, err)
 	pool := coordinator.Pool{VLLM: release}
 	require.NoError(t, json.Unmarshal(text, &pool))
-	if releases := coordinator.Releases(); c.VLLM.UseMLA && slices.Index(releases, release) < slices.Index(releases, "0.27.0") {
+	releases := coordinator.Releases()
+	if c.VLLM.UseMLA && slices.Index(releases, release) < slices.Index(releases, "0.27.0") {
 		pool.NumKVHead = 1
 	}
 	require.Len(t, described.Groups, len(pool.Groups))

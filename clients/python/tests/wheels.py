@@ -1,5 +1,5 @@
-"""Modules of vLLM's releases, unmodified, and stubs for all else that they import. `python3 -B scripts/reference --modules`
-fetches them and prints their folder, which HITLINE_TEST_WHEELS names."""
+"""Modules of vLLM's releases, unmodified, and stubs for all else that they import. HITLINE_TEST_WHEELS names their folder,
+which `python3 -B scripts/reference --modules` fetches and prints."""
 
 from __future__ import annotations
 
