@@ -274,13 +274,14 @@ class Plugin(StandIn):
         return scheduler.client.lookup("r", 64, hashes("a", 4))
 
     @needs_certs
-    def test_over_tls(self) -> None:
+    def test_a_token_over_tls(self) -> None:
         with mock.patch.object(Scripted, "context", server_context(client_ca="ca")):
             with Scripted(with_token(b"right")) as server:
                 os.environ["HITLINE_TLS_CA"] = f"{CERTS}/ca.crt"
                 os.environ.update(HITLINE_TLS_CERT=f"{CERTS}/engine.crt", HITLINE_TLS_KEY=f"{CERTS}/engine.key")
                 scheduler = self.start_with_token(server)
                 self.assertEqual(self.lookup(scheduler).hit_length, 48)
+                self.assertEqual(server.requests[0], [b"auth", b"right"])
 
     def test_a_restart_of_the_server_is_logged(self) -> None:
         with Scripted(server_of(RELEASE, hit_of(48))) as server:
