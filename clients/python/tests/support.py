@@ -188,10 +188,12 @@ class Server:
         self.stop()
 
 
-def router_server(test: unittest.TestCase, router: Any = "127.0.0.1:0", listen: Any = "tcp://127.0.0.1:0") -> Server:
-    """A server, with a router of one model at the address router, until the test ends."""
+def router_server(
+    test: unittest.TestCase, router: Any = "127.0.0.1:0", listen: Any = "tcp://127.0.0.1:0", **pool: Any
+) -> Server:
+    """A server of a pool, with a router of one model at the address router, until the test ends."""
     models = [{"name": "m", "block_size": 16, "hash": {"type": "vllm"}}]
-    config = {"listen": [listen], "pool": {"vllm": NEWEST}, "router": {"listen": router, "models": models}}
+    config = {"listen": [listen], "pool": pool or {"vllm": NEWEST}, "router": {"listen": router, "models": models}}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "hitline.json"
         path.write_text(json.dumps(config))

@@ -101,7 +101,7 @@ class OverTCP(unittest.TestCase):
     def setUp(self) -> None:
         scheme = "tls" if self.tls else "tcp"
         listen = {"address": f"{scheme}://127.0.0.1:0", **({"tls": self.tls} if self.tls else {})}
-        server = router_server(self, listen, listen)
+        server = router_server(self, listen, listen, hash_block_size=16)
         self.addresses = server.address, f"http{'s' if self.tls else ''}://{server.router}"
         variables = mock.patch.dict(os.environ, {"HITLINE_TLS_CA": f"{CERTS}/ca.crt"} if self.tls else {})
         variables.start()
