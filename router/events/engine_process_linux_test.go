@@ -80,10 +80,10 @@ func startEngine(t testing.TB, cfg engineConfig) *engineProcess {
 type engineBlock struct {
 	Group  int
 	Hash   string // hexadecimal digits
-	Copies int    // absent in engineStep.Stored
+	Copies int
 }
 
-// UnmarshalJSON decodes [group, hash] and [group, hash, copies].
+// UnmarshalJSON decodes [group, hash, copies].
 func (b *engineBlock) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&b.Group, &b.Hash, &b.Copies})
 }
@@ -91,7 +91,6 @@ func (b *engineBlock) UnmarshalJSON(text []byte) error {
 // engineStep is what changed with a batch of an engine. A step of run publishes some, or none.
 type engineStep struct {
 	Next    uint64        `json:"next"`    // sequence number of the next batch
-	Stored  []engineBlock `json:"stored"`  // that the batch says are stored
 	Changes []engineBlock `json:"changes"` // whose copies changed
 }
 

@@ -131,7 +131,7 @@ def empty_store(run, found):
 def reset_store(run):
     """Returns how many keys there were, whether the store was reset, and how many there are."""
     before = len(run.stage.master.keys())
-    done = run.engine("a").call("reset_store", seconds=scenarios.RESET_TIMEOUT)
+    done = run.engine("a").call("reset_store", seconds=processes.RESET_TIMEOUT)
     return before, done, len(run.stage.master.keys())
 
 
@@ -139,7 +139,7 @@ class OwnServer:
     """The hitline that an engine has started."""
 
     def __init__(self, engine):
-        self.address = engine.call("describe", seconds=scenarios.REPLY_TIME)["address"]  # each start has another one
+        self.address = engine.call("describe", seconds=processes.REPLY_TIME)["address"]  # each start has another one
         pids = processes.having(self.address)
         if len(pids) != 1:
             raise processes.Failed(f"{engine.name} has {len(pids)} servers of its own; its log is {engine.log}")
@@ -239,9 +239,9 @@ class Faults:
         outputs = []
         for text, (want,) in zip(prompts.FEW, self.reference):
             command = "generate", [text], scenarios.MAX_TOKENS, False
-            outputs += engine.call(*command, seconds=scenarios.GENERATE_TIMEOUT)
+            outputs += engine.call(*command, seconds=processes.COMPUTE_TIMEOUT)
             compare.tokens(self.found, name, want, outputs[-1])
-        engine.call("settle", SETTLE_TIMEOUT, seconds=SETTLE_TIMEOUT + scenarios.REPLY_TIME)
+        engine.call("settle", SETTLE_TIMEOUT, seconds=SETTLE_TIMEOUT + processes.REPLY_TIME)
         compare.count(self.found, [outputs])
         waited = max(sum(sum(record["waits"]) for record in output["lookups"]) for output in outputs)
         if timeout and waited > timeout + WAIT_MARGIN:

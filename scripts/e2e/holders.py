@@ -4,12 +4,11 @@ that with what the engines have and what a third engine then loads."""
 import collections
 import contextlib
 import random
-import time
 
 import holders_stage
 import processes
 import prompts
-from holders_stage import ENGINES, FRESH, GROUPS, PROMPT_BLOCKS, REGISTERED, SAME, SPECS
+from holders_stage import ENGINES, FRESH, GROUPS, PROMPT_BLOCKS, SPECS
 
 SEED = 1  # of the prompts
 ROUNDS = 8
@@ -20,35 +19,7 @@ UNSEEN = 4  # prompts of a checkpoint that only the third engine computes
 RESETS = {2: "a", 5: "b"}  # the engine whose cache is cleared before a round
 REMOVED = {3: 0.1, 6: 0.3}  # of the store's keys, before a checkpoint
 
-COMPUTE_TIMEOUT = 300  # seconds
-SETTLE_TIMEOUT = 60  # seconds until blocks are stored, or hitline has caught up
-RESET_TIMEOUT = 60  # seconds
-WATCH_PAUSE = 0.01  # seconds between questions while engines compute, which need the CPU
-REPLY_TIME = 10  # seconds that the reply to a command may take longer than the command
-
-
-class History:
-    """What one process of an engine cached, by group and hash, as of each sequence number."""
-
-    def __init__(self):
-        self.next = 0
-        self.copies = {}  # of each block: (sequence number, copies from there on)
-        self.stored = {}  # of each block: the batches that say so
-
-    def add(self, steps):
-        for step in steps:
-            self.next = step["next"]
-            for group, name in step["stored"]:
-                self.stored.setdefault((group, name), []).append(self.next - 1)
-            for group, name, copies in step["changes"]:
-                self.copies.setdefault((group, name), []).append((self.next, copies))
-
-    def had(self, block, first, last=float("inf")):
-        """Whether a block was cached, or said to be stored, since a sequence number and up to another one."""
-        versions = self.copies.get(block, [])
-        ends = [start for start, _ in versions[1:]] + [float("inf")]
-        cached = any(copies and end > first and start <= last for (start, copies), end in zip(versions, ends))
-        return cached or any(first <= number <= last for number in self.stored.get(block, ()))
+SETTLE_TIMEOUT = 60  # seconds until hitline has caught up
 
 
 class Prompts:
@@ -82,14 +53,6 @@ class Prompts:
         return self.random.choices(range(prompts.FIRST_TOKEN, 1000), k=count)
 
 
-class Watched:
-    """What was answered while engines computed: at most what they had at that time."""
-
-    def __init__(self, first, last, hashes, tokens):
-        self.first, self.last = first, last  # sequence numbers
-        self.hashes, self.tokens = hashes, tokens
-
-
 class Holders:
     """What is done in a row."""
 
@@ -97,18 +60,14 @@ class Holders:
         self.row, self.found = row, found
         self.stage = stack.enter_context(holders_stage.Stage(folder, row))
         self.block_size = self.stage.block_size
-        self.groups = GROUPS[row.model]
-        self.digits = 16 if row.integers else 0  # of a hash in an event; 0: all
         self.prompts = Prompts(self.block_size)
         self.random = random.Random(SEED)
         self.hashes = {}  # of the whole blocks of each prompt
-        self.histories = {name: History() for name in ENGINES}
-        self.watched = {name: [] for name in ENGINES}
         self.seen = collections.Counter()  # kinds of answers
         self.check_groups(self.stage.started())
 
     def check_groups(self, described):
-        want = [[SPECS[group.kind], self.block_size] for group in self.groups]
+        want = [[SPECS[group["kind"]], self.block_size] for group in GROUPS[self.row.model]]
         for name, groups in described.items():
             if groups != want:
                 raise processes.Failed(f"engine {name} has the groups {groups}, not {want}")
@@ -119,20 +78,15 @@ class Holders:
     # What the engines do.
 
     def run(self, steps=STEPS, names=ENGINES):
-        """Has engines compute prompts at the same time, and asks meanwhile."""
+        """Has engines compute prompts at the same time."""
         for _ in range(steps):
             sent = {name: self.prompts.draw_step() for name in names}
             for name, texts in sent.items():
                 self.engine(name).send("compute", texts, self.random.choice([1, 1, 1, 20]))
-            while not all(self.engine(name).answered() for name in names):
-                self.watch()
-                time.sleep(WATCH_PAUSE)
             for name, texts in sent.items():
-                self.check_outputs(texts, self.engine(name).reply(COMPUTE_TIMEOUT))
+                self.check_outputs(texts, self.engine(name).reply(processes.COMPUTE_TIMEOUT))
         for name in names:
-            self.settle_store(name)
-            self.histories[name].add(self.engine(name).call("steps", seconds=COMPUTE_TIMEOUT))
-        self.check_watched()
+            self.engine(name).settle()
 
     def check_outputs(self, texts, outputs):
         for text, output in zip(texts, outputs):
@@ -144,19 +98,14 @@ class Holders:
             if texts.count(text) == 1 and output["cached"] != output["local"] + output["external"]:
                 self.found.problem("cached", f"a prompt of {len(text)} tokens: {numbers(output)}")
 
-    def settle_store(self, name):
-        if not self.engine(name).call("settle", SETTLE_TIMEOUT, seconds=SETTLE_TIMEOUT + REPLY_TIME):
-            raise processes.Failed(f"engine {name} did not store its blocks in {SETTLE_TIMEOUT} s")
-
     def clear(self, name):
-        self.engine(name).call("clear", seconds=RESET_TIMEOUT)
-        self.histories[name].add(self.engine(name).call("steps", seconds=COMPUTE_TIMEOUT))
+        self.engine(name).call("clear", seconds=processes.RESET_TIMEOUT)
 
     def remove(self, fraction):
         """Removes some of the store's keys."""
         keys = self.stage.master.keys()
         chosen = self.random.sample(keys, round(fraction * len(keys)))
-        self.engine(FRESH).call("remove", chosen, seconds=RESET_TIMEOUT)
+        self.engine(FRESH).remove(chosen)
 
     # What hitline answers.
 
@@ -196,43 +145,13 @@ class Holders:
         tokens, reply = self.answer(self.stage.hitline.command(*arguments, stdin=" ".join(map(str, text))))
         return tokens, reply["loadable_tokens"]
 
-    def watch(self):
-        """Asks about a prompt while engines compute."""
-        known = [text for text in self.prompts.earlier[-20:] if tuple(text) in self.hashes]
-        if not known:
-            return
-        text = self.random.choice(known)
-        before = self.stage.hitline.sources()
-        answer, _ = self.query(text)
-        after = self.stage.hitline.sources()
-        for name in ENGINES:
-            if before[name]["restarts"] == after[name]["restarts"]:
-                first, last = before[name]["next_sequence"] - 1, after[name]["next_sequence"] + 1
-                self.watched[name].append(Watched(first, last, self.hashes[tuple(text)], answer[name]))
-
-    def check_watched(self):
-        for name, watched in self.watched.items():
-            for one in watched:
-                self.seen["meanwhile"] += one.tokens > 0
-                self.check_had(name, one)
-            watched.clear()
-
-    def check_had(self, name, one):
-        blocks = one.tokens // self.block_size
-        for number, group in enumerate(self.groups):
-            for block in group.needed(blocks, self.block_size):
-                key = number, one.hashes[block][-self.digits :]
-                if not self.histories[name].had(key, one.first, one.last):
-                    said = f"engine {name} is said to have {one.tokens} tokens"
-                    self.found.problem("too much", f"{said}, and had no block {block} of group {number}")
-                    return
-
     # Checkpoints: all engines are at rest.
 
     def caught_up(self, name):
         """Whether hitline has applied all that an engine sent."""
         source = self.stage.hitline.sources()[name]
-        return not source["stale"] and source["next_sequence"] == self.histories[SAME.get(name, name)].next
+        published = self.engine(name).call("published", seconds=processes.REPLY_TIME)
+        return not source["stale"] and source["next_sequence"] == published
 
     def compare(self, name):
         for engine in self.stage.hitline.sources():
@@ -240,7 +159,7 @@ class Holders:
             processes.timed(lambda engine=engine: self.caught_up(engine), SETTLE_TIMEOUT, text)
         asked = [list(text) for text in dict.fromkeys(map(tuple, self.prompts.earlier[-ASKED:]))]
         hashes = [self.hashes[tuple(text)] for text in asked]
-        longest = {i: self.engine(i).call("longest", hashes, seconds=COMPUTE_TIMEOUT) for i in ENGINES}
+        longest = {i: self.engine(i).call("longest", hashes, seconds=processes.COMPUTE_TIMEOUT) for i in ENGINES}
         for number, text in enumerate(asked):
             self.compare_one(name, text, {i: longest[i][number] for i in ENGINES})
         for text in self.random.sample(asked, min(LOADED, len(asked))):
@@ -251,10 +170,8 @@ class Holders:
     def compare_one(self, name, text, want):
         """Compares all answers about a prompt with what the engines have."""
         hashes = self.hashes[tuple(text)]
-        by_tokens, reply = self.query(text)
-        self.compare_registered(name, text, reply, want["a"])
         answers = {
-            "/query": by_tokens,
+            "/query": self.query(text)[0],
             "/query_by_hash of digests": self.by_hash(hashes)[0],
             "/query_by_hash of integers": self.by_hash(hashes, short=True)[0],
             "HoldersClient": self.client(text)[0],
@@ -269,19 +186,11 @@ class Holders:
         self.seen["one engine has more"] += want["a"] != want["b"]
         self.seen["part"] += any(0 < want[i] < whole for i in ENGINES)
 
-    def compare_registered(self, name, text, reply, want):
-        """Copies that its source does not count make a prefix shorter, never longer."""
-        tokens = reply["instances"].get(REGISTERED, {}).get("longest_matched", 0)
-        if tokens > want:
-            said = f"{name}: engine {REGISTERED} is said to have {tokens} of {len(text)} tokens"
-            self.found.problem("too much", f"{said}, the engine has {want}")
-        self.seen["registered"] += tokens == want > 0
-
     def compare_loadable(self, name, text):
         """Compares what is said to be loadable with what the third engine then loads."""
         best, reply = self.query(text, loadable=True)
-        self.engine(FRESH).call("reset", seconds=RESET_TIMEOUT)
-        output = self.engine(FRESH).call("compute", [text], 1, seconds=COMPUTE_TIMEOUT)[0]
+        self.engine(FRESH).reset()
+        output = self.engine(FRESH).call("compute", [text], 1, seconds=processes.COMPUTE_TIMEOUT)[0]
         self.hashes.setdefault(tuple(text), output["hashes"])
         self.check_outputs([text], [output])
         client, command = self.client(text, loadable=True), self.command(text)
@@ -313,11 +222,6 @@ class Holders:
         self.stage.hitline = self.stage.start_server("hitline-2", peers=[first])
         first.stop()
 
-    def unregister(self):
-        self.stage.hitline.post("/unregister", self.stage.registered())
-        if REGISTERED in self.stage.hitline.sources():
-            self.found.problem("unregister", f"the source of engine {REGISTERED} is still there")
-
     def restart(self, name):
         """Kills an engine, whose part of the store is lost, and starts another one."""
         keys = len(self.stage.master.keys())
@@ -333,7 +237,6 @@ class Holders:
             lambda: len(self.stage.master.keys()) < keys,
             SETTLE_TIMEOUT, f"the store did not notice the end of engine {name}",
         )  # fmt: skip
-        self.histories[name] = History()
         self.stage.restart(name)
         self.wait_followed()
 
@@ -349,13 +252,12 @@ def numbers(output):
     return {field: output[field] for field in ("local", "external", "cached")}
 
 
-KINDS = ("meanwhile", "registered", "one engine has more", "part", "more in the store", "less in the store")
+KINDS = ("one engine has more", "part", "more in the store", "less in the store")
 
 
 def one_row(row, found, context):
     with contextlib.ExitStack() as stack:
         holders = Holders(row, found, stack, context.folder)
-        holders.stage.register()
         holders.wait_followed()
         for number in range(ROUNDS):
             if number in RESETS:
@@ -368,7 +270,6 @@ def one_row(row, found, context):
         holders.compare("a second server")
         holders.run()
         holders.compare("a second server that goes on")
-        holders.unregister()
         holders.restart("b")
         holders.run()
         holders.compare("after a restart of b")

@@ -9,7 +9,6 @@ import urllib.error
 import urllib.request
 
 import processes
-import proxy
 import stage
 
 sys.path.append(os.path.join(processes.ROOT, "clients", "python"))
@@ -17,8 +16,6 @@ from hitline import HoldersClient  # noqa: E402
 
 ENGINES = ("a", "b")
 FRESH = "fresh"  # the third engine
-REGISTERED = "registered"  # a second name of engine a, registered by a client
-SAME = {REGISTERED: "a"}  # the engine that has another name
 # Batches that can be replayed: fewer than an engine sends, so that a server that starts late needs a dump.
 BUFFER = 100
 WINDOW = 128  # tokens of a sliding window of model gemma3
@@ -26,23 +23,8 @@ PROMPT_BLOCKS = 20  # of the longest prompt
 HTTP_TIMEOUT = 20  # seconds
 
 
-class Group:
-    """A KV cache group of a model, and what a prefix needs of it."""
-
-    def __init__(self, kind, window=0):
-        self.kind, self.window = kind, window
-
-    def config(self, block_size):
-        window = {"sliding_window": self.window} if self.window else {}
-        return {"kind": self.kind, "block_size": block_size, **window}
-
-    def needed(self, blocks, block_size):
-        """Returns which blocks a prefix of so many blocks needs."""
-        first = blocks - -(-(self.window - 1) // block_size) if self.window else 0
-        return range(max(first, 0), blocks)
-
-
-SLIDING, FULL = Group("sliding_window", WINDOW), Group("full_attention")
+# The KV cache groups of the models, without their block sizes.
+SLIDING, FULL = {"kind": "sliding_window", "sliding_window": WINDOW}, {"kind": "full_attention"}
 GROUPS = {"llama": [FULL], "gemma3": [SLIDING, SLIDING, FULL]}
 SPECS = {"sliding_window": "SlidingWindowSpec", "full_attention": "FullAttentionSpec"}  # vLLM's classes
 GPU_BLOCKS = {"llama": 150, "gemma3": 400}  # few, so that blocks are evicted
@@ -110,20 +92,15 @@ class Hitline(processes.Process):
 
 
 class Stage(stage.Stage):
-    """A store, the engines, proxies in front of the sockets for their events, and hitline."""
+    """A store, the engines, and hitline."""
 
     def __init__(self, folder, row):
         super().__init__(folder, row, None, (*ENGINES, FRESH))
         self.block_size = stage.block_size(row.release)
-        self.paths, self.proxies = {}, {}
         self.starts = collections.Counter()  # of each engine
 
     def start(self):
         super().start()
-        for name in (*ENGINES, REGISTERED):
-            for socket in ("pub", "replay"):
-                self.proxies[name, socket] = made = proxy.Proxy(self.paths[SAME.get(name, name), socket])
-                self.stack.callback(made.stop)
         self.hitline = self.start_server("hitline")
 
     def start_server(self, name, peers=()):
@@ -137,33 +114,22 @@ class Stage(stage.Stage):
         self.starts[name] += 1
         own = os.path.join(self.temporary, f"{name}-{self.starts[name]}")
         os.makedirs(own)
-        for socket in ("pub", "replay"):
-            self.paths.setdefault((name, socket), os.path.join(self.temporary, f"{name}-{socket}"))
         settings = {
             "master": self.master.address, "llm": self.llm(), "integers": self.row.integers, "events": None,
         }  # fmt: skip
         if name == FRESH:
             settings["llm"]["kv_transfer_config"]["kv_role"] = "kv_consumer"  # it changes nothing in the store
         else:
-            pub, replay = (f"ipc://{self.paths[name, socket]}" for socket in ("pub", "replay"))
-            settings["events"] = {"endpoint": pub, "replay_endpoint": replay, "buffer_steps": BUFFER}
+            settings["events"] = {**self.endpoints(name), "buffer_steps": BUFFER}
             settings["llm"]["num_gpu_blocks_override"] = GPU_BLOCKS[self.row.model]
         environ = self.environ(own)
-        environ["PYTHONPATH"] += os.pathsep + processes.EVENTS
         log = os.path.join(self.folder, f"engine-{name}-{self.starts[name]}.log")
         return self.running(lambda: Engine(f"engine {name}", environ, log, json.dumps(settings)))
 
-    def register(self):
-        """Registers a source of engine a, which does not count copies as those of the configuration do."""
-        endpoint, replay = (self.proxies[REGISTERED, socket].endpoint for socket in ("pub", "replay"))
-        self.hitline.post("/register", {"endpoint": endpoint, "replay_endpoint": replay, **self.registered()})
-
-    def registered(self):
-        """Returns the fields by which it is registered, and unregistered."""
-        return {
-            "type": "vLLM", "modelname": self.row.model, "instance_id": REGISTERED, "block_size": self.block_size,
-            "dp_rank": 0,
-        }  # fmt: skip
+    def endpoints(self, name):
+        """Returns where an engine publishes its events, and replays them."""
+        path = os.path.join(self.temporary, name)
+        return {"endpoint": f"ipc://{path}-pub", "replay_endpoint": f"ipc://{path}-replay"}
 
     def restart(self, name):
         """Kills an engine and starts another one, whose sequence begins at 0."""
@@ -176,7 +142,7 @@ class Stage(stage.Stage):
 
     def config(self, name, peers):
         """Returns the configuration of a hitline."""
-        groups = [group.config(self.block_size) for group in GROUPS[self.row.model]]
+        groups = [{**group, "block_size": self.block_size} for group in GROUPS[self.row.model]]
         hashing = {"type": "vllm", "release": self.row.release, "algorithm": "sha256", "seed": "0"}
         return {
             "listen": [f"ipc://{self.temporary}/{name}.sock"],
@@ -190,14 +156,11 @@ class Stage(stage.Stage):
                 "models": [{"name": self.row.model, "hash": hashing}],
                 "sources": [
                     {
-                        "model": self.row.model, "instance_id": i,
-                        "endpoint": self.proxies[i, "pub"].endpoint,
-                        "replay_endpoint": self.proxies[i, "replay"].endpoint,
+                        "model": self.row.model, "instance_id": i, **self.endpoints(i),
                         "exact_copies": True,  # no request asks for full reports
                     }
                     for i in ENGINES
                 ],
-                "register": ["tcp://127.0.0.1:*"],
                 "peers": [peer.url for peer in peers],
             },
         }  # fmt: skip

@@ -6,7 +6,6 @@ import contextlib
 import statistics
 
 import prompts
-import scenarios
 import stage
 
 ROUNDS = 3
@@ -51,8 +50,7 @@ class Latency:
         self.hit = (ARRIVING - 1) // size * size
         for text in (*self.texts, self.running):
             self.call("generate", [text], 1, False)
-            if not self.call("settle", scenarios.SETTLE_TIMEOUT):
-                found.problem("settle", "the prompts were not stored in time")
+            self.engine.settle()
         self.arrived = 0
 
     def call(self, *command):

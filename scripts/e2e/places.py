@@ -24,10 +24,7 @@ CLOSED = 4  # seconds without a further question after which a request is counte
 LOOK_TIME = 5  # seconds that looks may take: they ask for a few keys a second
 ALIGNMENT = 1024  # tokens, more than a prompt has
 
-COMPUTE_TIMEOUT = 300  # seconds
-SETTLE_TIMEOUT = 60
 COUNT_TIMEOUT = 30  # until requests are counted
-REPLY_TIME = 10
 RECONNECT = 5  # seconds that an engine and hitline have to find a new master
 
 # What is special about each engine.
@@ -104,15 +101,11 @@ class Places:
 
     def run(self, engine, asked, settle=True):
         """Has an engine compute prompts, and save them. Returns the hashes of each, and where the tokens went."""
-        result = self.went(engine.pool, lambda: engine.call("compute", asked, seconds=COMPUTE_TIMEOUT))
+        result = self.went(engine.pool, lambda: engine.call("compute", asked, seconds=processes.COMPUTE_TIMEOUT))
         self.found.prompts += len(asked)
         if settle:
-            self.settle(engine)
+            engine.settle()
         return result
-
-    def settle(self, engine):
-        if not engine.call("settle", SETTLE_TIMEOUT, seconds=SETTLE_TIMEOUT + REPLY_TIME):
-            raise processes.Failed(f"{engine.name} did not store its blocks in {SETTLE_TIMEOUT} s")
 
     def compare(self, fault, want, with_fault, without):
         """The place that grew most beside the same prompts without the fault must be the wanted one."""
@@ -148,7 +141,7 @@ class Places:
 
     def ask(self, pool, hashes, asked):
         """Asks hitline for prompts, as an engine does that computes nothing."""
-        with Client(self.stage.hitline.address, timeout=REPLY_TIME, raise_errors=True, pool=pool) as client:
+        with Client(self.stage.hitline.address, timeout=processes.REPLY_TIME, raise_errors=True, pool=pool) as client:
             name = client.check_pool()["name"]
 
             def lookups():
@@ -175,7 +168,7 @@ class Places:
         """An engine with another hash seed, beside one that asks for the same prompts."""
         self.ask({"name": engine.pool, "client": {"process": "simulated"}}, hashes, asked)
         with self.engine("seed") as other:
-            process = other.call("describe", seconds=REPLY_TIME)["process"]
+            process = other.call("describe", seconds=processes.REPLY_TIME)["process"]
             _, fresh = self.run(other, asked)
             self.compare("another hash seed", "new", fresh, plain)
         shared = {asker["name"]: asker.get("first_block_shared") for asker in self.stat(engine.pool)["askers"]}
@@ -195,11 +188,11 @@ class Places:
     def full(self, engine):
         """Puts fail, since the store is full of what is leased."""
         asked = texts("full")
-        filled = engine.call("fill", seconds=COMPUTE_TIMEOUT)
+        filled = engine.call("fill", seconds=processes.COMPUTE_TIMEOUT)
         self.run(engine, asked)
         time.sleep(sum(LOOKS) + LOOK_TIME)
         _, full = self.run(engine, asked)
-        engine.call("remove", filled, seconds=COMPUTE_TIMEOUT)
+        engine.remove(filled)
         self.run(engine, asked)
         _, plain = self.run(engine, asked)
         self.compare("a store that is full", "unsaved", full, plain)
@@ -211,7 +204,7 @@ class Places:
         finally:
             self.stage.master.signal(signal.SIGCONT)
         time.sleep(RECONNECT)
-        self.settle(engine)
+        engine.settle()
         self.compare("a slow store", "no_answer", slow, plain)
 
     def removed(self, engine, asked, hashes, plain):
@@ -220,18 +213,18 @@ class Places:
         keys = [key for key in self.stage.master.keys() if any(name in key for name in middle)]
         if len(keys) != PROMPTS:
             self.found.problem("keys", f"{len(keys)} keys of middle blocks, expected are {PROMPTS}")
-        engine.call("remove", keys, seconds=COMPUTE_TIMEOUT)
+        engine.remove(keys)
         _, evicted = self.run(engine, asked)
         self.compare("a middle block removed", "evicted", evicted, plain)
 
     def with_failing_rank(self):
         asked = texts("ranks")
         with self.engine("ranks") as engine:
-            engine.call("fail_puts", 1, seconds=REPLY_TIME)
+            engine.call("fail_puts", 1, seconds=processes.REPLY_TIME)
             self.run(engine, asked)
             time.sleep(LOOKS[0] + LOOK_TIME)
             _, partial = self.run(engine, asked)
-            engine.call("fail_puts", None, seconds=REPLY_TIME)
+            engine.call("fail_puts", None, seconds=processes.REPLY_TIME)
             self.run(engine, asked)
             _, plain = self.run(engine, asked)
             self.compare("one rank's puts fail", "partial", partial, plain)

@@ -19,12 +19,15 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ENGINE = os.path.join(HERE, "engine")  # what runs in the engines' processes
 ROOT = os.path.dirname(os.path.dirname(HERE))
 HITLINE = os.path.join(ROOT, "bin", "hitline")
-EVENTS = os.path.join(ROOT, "router", "events", "testdata")  # what records an engine's KV events
 
 START_TIMEOUT = 30  # seconds for a master or hitline to answer
 ENGINE_START_TIMEOUT = 240  # seconds
 STOP_TIMEOUT = 15  # seconds between SIGTERM and SIGKILL
 COMMAND_TIMEOUT = 30  # seconds for a command of hitline
+COMPUTE_TIMEOUT = 300  # seconds for prompts
+RESET_TIMEOUT = 60  # seconds
+SETTLE_TIMEOUT = 60  # seconds until blocks are stored
+REPLY_TIME = 10  # seconds that the reply to an engine's command may take longer than the command
 
 
 class Failed(Exception):
@@ -224,10 +227,6 @@ class Engine(Process):
             self.check()
         return self.decode(line)
 
-    def answered(self):
-        """Whether a reply can be read, or the engine has ended."""
-        return not self.replies.empty()
-
     def decode(self, line):
         reply = json.loads(line)
         if "error" in reply:
@@ -237,3 +236,16 @@ class Engine(Process):
     def call(self, *command, seconds):
         self.send(*command)
         return self.reply(seconds)
+
+    def settle(self):
+        """Waits until the engine has stored its blocks."""
+        if not self.call("settle", SETTLE_TIMEOUT, seconds=SETTLE_TIMEOUT + REPLY_TIME):
+            raise Failed(f"{self.name} did not store its blocks in {SETTLE_TIMEOUT} s")
+
+    def reset(self):
+        """Has the engine forget the blocks that it has itself."""
+        self.call("reset", seconds=RESET_TIMEOUT)
+
+    def remove(self, keys):
+        """Has the engine remove keys from the store."""
+        self.call("remove", keys, seconds=RESET_TIMEOUT)

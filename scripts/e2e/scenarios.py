@@ -9,10 +9,6 @@ import processes
 import prompts
 
 MAX_TOKENS = 6  # that an engine generates for a prompt
-GENERATE_TIMEOUT = 300  # seconds
-SETTLE_TIMEOUT = 60  # seconds until blocks are stored
-RESET_TIMEOUT = 60  # seconds
-REPLY_TIME = 10  # seconds that the reply to a command may take longer than the command
 
 LOAD_SECONDS = 5
 LOAD_REPLY = 60  # seconds that an engine may take to end a load
@@ -53,9 +49,9 @@ class Run:
         self.engine(name).send("generate", texts, max_tokens, self.ask, named)
 
     def finish(self, name):
-        outputs = self.engine(name).reply(GENERATE_TIMEOUT)
+        outputs = self.engine(name).reply(processes.COMPUTE_TIMEOUT)
         self.add(self.sent.pop(name), outputs)
-        self.settle(name)
+        self.engine(name).settle()
         return outputs
 
     def add(self, texts, outputs):
@@ -65,29 +61,25 @@ class Run:
             for record in output["lookups"]:
                 self.texts[text] = record
 
-    def settle(self, name):
-        if not self.engine(name).call("settle", SETTLE_TIMEOUT, seconds=SETTLE_TIMEOUT + REPLY_TIME):
-            raise processes.Failed(f"{self.engine(name).name} did not store its blocks in {SETTLE_TIMEOUT} s")
-
     def each(self, texts, name="a", **named):
         for text in texts:
             self.generate([text], name, **named)
 
     def reset(self, name="a"):
-        self.engine(name).call("reset", seconds=RESET_TIMEOUT)
+        self.engine(name).reset()
 
     def clear(self):
         """Empties the engines and the store."""
         for name in self.stage.engines:
             self.reset(name)
-        self.engine("a").call("remove", self.stage.master.keys(), seconds=RESET_TIMEOUT)
+        self.engine("a").remove(self.stage.master.keys())
 
     def remove(self, fraction, seed):
         """Removes keys at random, the same where the same are there."""
         keys = self.stage.master.keys()
         self.keys.append(keys)
         chosen = random.Random(seed).sample(keys, round(fraction * len(keys)))
-        self.engine("a").call("remove", chosen, seconds=RESET_TIMEOUT)
+        self.engine("a").remove(chosen)
 
     def flood(self, seed, happen=None):
         """Puts the engine under load for LOAD_SECONDS, in which something may happen that takes as long."""
@@ -95,7 +87,7 @@ class Run:
         if happen:
             happen()
         self.loads.append({"name": seed, **self.engine("a").reply(LOAD_SECONDS + LOAD_REPLY)})
-        self.settle("a")
+        self.engine("a").settle()
         return self.loads[-1]
 
     def examine(self, text):
@@ -109,7 +101,7 @@ class Run:
 
     def doctor(self, lookup):
         """Returns what hitline doctor says of the pool, and of the prompt of a lookup."""
-        engine = self.engine("a").call("describe", seconds=REPLY_TIME)
+        engine = self.engine("a").call("describe", seconds=processes.REPLY_TIME)
         done = processes.run_hitline(
             self.stage.hitline_environ(),
             "doctor", "--backend", "mooncake", "--connect", engine["address"], "--pool", engine["pool"]["name"],
@@ -156,8 +148,8 @@ def cases(run):
         run.reset()
     # When these blocks are stored, and so what is cached, depends on time.
     preempted = run.generate(prompts.LONG, max_tokens=LONG_TOKENS)
-    aborted = run.engine("a").call("abort", prompts.MANY, ABORT_SEED, seconds=GENERATE_TIMEOUT)
-    run.settle("a")
+    aborted = run.engine("a").call("abort", prompts.MANY, ABORT_SEED, seconds=processes.COMPUTE_TIMEOUT)
+    run.engine("a").settle()
     run.add([tuple(prompts.MANY[output["at"]]) for output in aborted["outputs"]], aborted["outputs"])
     for output in preempted + aborted["outputs"]:
         output["cached"] = None
@@ -230,8 +222,8 @@ def under_load(run):
 def stored_load(run):
     """The same; then the engine is under load, of prompts that are all in the store."""
     few(run)
-    run.engine("a").call("fill", seconds=GENERATE_TIMEOUT)
-    run.settle("a")
+    run.engine("a").call("fill", seconds=processes.COMPUTE_TIMEOUT)
+    run.engine("a").settle()
     run.flood("calm")
 
 

@@ -75,9 +75,9 @@ class Turns:
     def count(self, mode):
         """Has the conversations computed in a mode, over an empty store that cannot hold them, and counts tokens."""
         self.random = random.Random(SEED)
-        self.reset()
-        self.engine.call("remove", self.stage.master.keys(), seconds=scenarios.RESET_TIMEOUT)
-        self.engine.call("use", mode, seconds=scenarios.REPLY_TIME)
+        self.engine.reset()
+        self.engine.remove(self.stage.master.keys())
+        self.engine.call("use", mode, seconds=processes.REPLY_TIME)
         seen = collections.Counter()
 
         def turn(number, text):
@@ -90,7 +90,7 @@ class Turns:
                 blocks=len(text) // self.block_size if number == TURNS - 1 else 0,
             )
             if number % 2:
-                self.reset()
+                self.engine.reset()
 
         self.each_turn(EVICTING_CONVERSATIONS, turn)
         if len(self.stage.master.keys()) >= seen["blocks"]:
@@ -101,12 +101,12 @@ class Turns:
         """Has a turn stored, of which the engine then has a part, and the next turn computed over a store with
         holes."""
         hashes = self.compute(text)["lookups"][0]["hashes"]
-        self.reset()
+        self.engine.reset()
         own = self.random.randrange(self.block_size, len(text))
         self.compute(text[:own])
         held = own // self.block_size
         hole, lost = self.holes(hashes, held)
-        self.engine.call("remove", hole, seconds=scenarios.RESET_TIMEOUT)
+        self.engine.remove(hole)
         self.compute(text + prompts.tokens(f"next {len(text)}", 30), lost)
 
     def holes(self, hashes, held):
@@ -129,16 +129,13 @@ class Turns:
     def some(self, blocks):
         return self.random.sample(blocks, min(len(blocks), self.random.randint(1, LOST_BLOCKS)))
 
-    def reset(self):
-        self.engine.call("reset", seconds=scenarios.RESET_TIMEOUT)
-
     def compute(self, text, lost=()):
         """Has both engines compute a prompt, and compares."""
         command = "generate", [text], scenarios.MAX_TOKENS
         self.alone.send(*command, False)
         asked = not self.row.evicts, {"lost": lost}
-        (output,) = self.engine.call(*command, *asked, seconds=scenarios.GENERATE_TIMEOUT)
-        (want,) = self.alone.reply(scenarios.GENERATE_TIMEOUT)
+        (output,) = self.engine.call(*command, *asked, seconds=processes.COMPUTE_TIMEOUT)
+        (want,) = self.alone.reply(processes.COMPUTE_TIMEOUT)
         self.found.prompts += 1
         compare.tokens(self.found, f"{len(text)} tokens", want, output)
         if not self.row.evicts:
@@ -146,8 +143,7 @@ class Turns:
         self.loads(output)
         if output["empty_saves"]:
             self.found.problem("saved", f"requests {output['empty_saves']} are saved without blocks")
-        if not self.engine.call("settle", scenarios.SETTLE_TIMEOUT, seconds=scenarios.GENERATE_TIMEOUT):
-            raise processes.Failed(f"{self.engine.name} did not store its blocks in time")
+        self.engine.settle()
         return output
 
     def lookup(self, text, output):

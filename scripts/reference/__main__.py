@@ -35,6 +35,7 @@ def parse():
     parser.add_argument("--cases", type=int, default=2000, help="fresh cases of each kind (2000)")
     parser.add_argument("--seed", default=secrets.token_hex(4), help="seed of the fresh cases (random)")
     parser.add_argument("--digests", action="store_true", help="write the digests of vLLM's files anew and exit")
+    parser.add_argument("--modules", action="store_true", help="fetch what tests of the plug-in run, print where it is")
     parser.add_argument("--record", default="", choices=["", *kind_names], help="record this kind anew and exit")
     options = parser.parse_args()
     if options.sglang == "newest":
@@ -152,6 +153,9 @@ def main():
         return record(options)
     if options.digests:
         digests.write(say)
+        return 0
+    if options.modules:
+        print(digests.modules(say))
         return 0
     say(f"seed {options.seed}")
     results = []

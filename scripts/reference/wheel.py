@@ -19,7 +19,7 @@ STORE = "vllm/distributed/kv_transfer/kv_connector/v1/mooncake/store/"
 
 # What is run, by folder: of vLLM the store's lookup, and KV events with block hashes. The part of
 # a name before its dash is the package. Everything else is stubbed, see modules.py. A * is also of files in folders
-# below; vllm-files has what clients/python/hitline/vllm_builds.py compares.
+# below; vllm-files has what clients/python/hitline/vllm_builds.py compares, and what else its tests import.
 PATTERNS = {
     "vllm": [
         STORE + "*.py",
@@ -41,7 +41,16 @@ PATTERNS = {
         "sglang/srt/mem_cache/utils.py",
         "sglang/srt/mem_cache/cpp_utils/*",
     ],
-    "vllm-files": [STORE + "*.py", "vllm/v1/core/*.py", "vllm/v1/kv_cache_interface.py", "vllm/utils/hashing.py"],
+    "vllm-files": [
+        STORE + "*.py",
+        "vllm/_version.py",
+        "vllm/v1/core/*.py",
+        "vllm/v1/kv_cache_*.py",
+        "vllm/utils/hashing.py",
+        "vllm/utils/math_utils.py",
+        "vllm/distributed/mooncake_store.py",
+        "vllm/distributed/kv_transfer/kv_connector/v1/metrics.py",
+    ],
     "vllm-hints": ["vllm/v1/kv_hints/protocol.py"],
     "sglang-hints": ["sglang/srt/managers/kv_hints.py"],
     "kvcr": ["kvcr/hint_parser.py"],

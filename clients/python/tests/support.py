@@ -26,7 +26,6 @@ from hitline.probe import Probe
 
 # Set by the Go test that runs these tests.
 BINARY = os.environ.get("HITLINE_TEST_BINARY", "")
-WIRE = os.environ.get("HITLINE_TEST_WIRE", "")
 RELEASES = os.environ.get("HITLINE_TEST_RELEASES", "")
 WHEELS = os.environ.get("HITLINE_TEST_WHEELS", "")
 CONFIGS = os.environ.get("HITLINE_TEST_CONFIGS", "")
@@ -187,6 +186,20 @@ class Server:
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
+
+
+def router_server(
+    test: unittest.TestCase, router: Any = "127.0.0.1:0", listen: Any = "tcp://127.0.0.1:0", **pool: Any
+) -> Server:
+    """A server of a pool, with a router of one model at the address router, until the test ends."""
+    models = [{"name": "m", "block_size": 16, "hash": {"type": "vllm"}}]
+    config = {"listen": [listen], "pool": pool or {"vllm": NEWEST}, "router": {"listen": router, "models": models}}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "hitline.json"
+        path.write_text(json.dumps(config))
+        server = Server(config=str(path))
+    test.addCleanup(server.stop)
+    return server
 
 
 def frame(body: bytes, more: bool = False) -> bytes:

@@ -50,11 +50,6 @@ class Async(unittest.TestCase):
     def wait_asked(self, count: int) -> None:
         eventually(lambda: len(self.server.requests) >= count, False)
 
-    def first_poll(self, req_id: str) -> int | None:
-        """A first call whose lookup cannot be done before it returns."""
-        with self.client._retry.lock:
-            return self.poll(req_id)
-
     def test_a_second_call_ignores_its_arguments(self) -> None:
         self.assertIsNone(self.poll("r", 64))
         self.assertIsNone(self.client.lookup("r", 16, [], non_block=True))

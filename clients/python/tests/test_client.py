@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import select
 import socket
 import struct
@@ -17,9 +16,9 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import hitline
-from hitline import Client, LookupKeyClient, client as module, connection, errors, retry
+from hitline import Client, LookupKeyClient, connection, errors, retry
 from hitline.connection import Connection
-from tests.support import PATIENCE, WIRE, Deaf, Scripted, frame, hashes, message, refusal, resume, sock_of, unused_address
+from tests.support import PATIENCE, Deaf, Scripted, frame, hashes, message, refusal, resume, sock_of, unused_address
 
 HIT = (48).to_bytes(4, "big")
 QUIET = "hitline"
@@ -36,56 +35,6 @@ def connected(client: AnyClient) -> AnyClient:
 
 
 class Wire(unittest.TestCase):
-    @unittest.skipUnless(WIRE, "HITLINE_TEST_WIRE names no file of vectors")
-    def test_conformance_client_cases(self) -> None:
-        """What the reference's client sent, byte for byte, and returned. It takes any reply as a
-        number; ours takes four bytes, of a hit that the prompt can have. Ours raises for
-        arguments that the reference cannot send, and for hashes of several lengths."""
-        with open(WIRE, encoding="ascii") as f:
-            cases = json.load(f)["cases"]
-        self.assertGreater(len(cases), 100)
-        reply = b""
-
-        def answer(_: list[bytes]) -> bytes:
-            return frame(reply)
-
-        with Scripted(answer) as one, Scripted(answer) as other:
-            with Client(one.address) as plain, LookupKeyClient(other.address) as engine:
-                for case in cases:
-                    reply = bytes.fromhex(case["reply"] or "")
-                    want = case["result"]
-                    if case["call"] == "lookup" and (len(reply) != 4 or want > case["token_len"]):
-                        want = 0
-                    frames = [] if case.get("last_hash_one_byte_short") else case["frames"]
-                    for name, call in self.calls(plain, engine, case).items():
-                        with self.subTest(case["id"], by=name), mock.patch.object(errors.logger, "disabled", True):
-                            if frames:
-                                self.assertEqual(call(), want)
-                            else:
-                                self.assertRaises(ValueError, call)
-                            sent = [[f.hex() for f in r] for r in one.requests + other.requests]
-                            self.assertEqual(sent, [frames] if frames else [])
-                        one.requests.clear()
-                        other.requests.clear()
-
-    @staticmethod
-    def calls(plain: Client, engine: LookupKeyClient, case: dict) -> dict:
-        if case["call"] == "reset":
-            return {"Client": plain.reset, "LookupKeyClient": engine.reset}
-        tokens = case["token_len"]
-        if "hash_bytes" in case:
-            blocks = [bytes.fromhex(case["hash_bytes"]) * case["hash_len"]]
-        else:
-            blocks = hashes(case["id"], case["num_hashes"], case["hash_len"])
-        if case.get("last_hash_one_byte_short"):
-            blocks[-1] = blocks[-1][:-1]
-
-        return {
-            "Client": lambda: plain.lookup(tokens, blocks),
-            "LookupKeyClient": lambda: engine.lookup("id", tokens, blocks),
-            "non_block": lambda: eventually(lambda: engine.lookup("id", tokens, blocks, non_block=True), None),
-        }
-
     def test_long_frames(self) -> None:
         for size, joined in ((255, 300), (256, 300), (60_000, 300), (60_000, 60_000)):
             body = bytes(size)
@@ -126,26 +75,6 @@ class Wire(unittest.TestCase):
                     [b"reset_rank", b"\xff" * 8],
                 ],
             )
-
-    def test_arguments_that_do_not_fit_are_not_sent(self) -> None:
-        with Scripted(lambda _: frame(b"\1")) as server, Client(server.address, raise_errors=True) as client:
-            key = [b"k" * 8]
-            for call in (
-                lambda: client.store([]),
-                lambda: client.store([b""]),
-                lambda: client.store([b"k" * 65]),
-                lambda: client.store([b"k" * 8, b"k" * 7, b"k" * 9]),
-                lambda: client.store(key, group=65536),
-                lambda: client.store(key, tp_rank=-1),
-                lambda: client.evict([]),
-                lambda: client.evict(key, pp_rank=65536),
-                lambda: client.lookup(-1, key),
-                lambda: client.lookup(1 << 32, key),
-                lambda: client.lookup(16, [b"k" * 65536]),
-            ):
-                with self.assertRaises(ValueError):
-                    call()
-            self.assertEqual(server.requests, [])
 
 
 def raw_exchange(reply: bytes, call, size: int):
@@ -516,7 +445,19 @@ class Failures(unittest.TestCase):
                     lambda: plain.lookup(64, [], timeout=-1),
                     lambda: plain.reset(timeout=0),
                     lambda: engine.reset(timeout=0),
+                    lambda: plain.store([]),
+                    lambda: plain.store([b""]),
+                    lambda: plain.store([b"k" * 65]),
+                    lambda: plain.store([b"k"], group=65536),
+                    lambda: plain.evict([b"k"], tp_rank=-1),
+                    lambda: plain.store_prompt(16, []),
+                    lambda: plain.store_prompt(-1, [b"k"]),
                     lambda: plain.store_prompt(16, [b"k"], ranks=[(0, 0)]),
+                    lambda: plain.store_prompt(16, [b"k"], ranks=[(1 << 16, 0, 0)]),
+                    lambda: plain.store_prompt(16, [b"k"], states=[(0, -1)]),
+                    lambda: plain.load_mask(-1, 0),
+                    lambda: plain.store_mask(1 << 32),
+                    lambda: plain.plan(16, [], start_token=17),
                     lambda: plain.reset_rank(group=-1),
                 ):
                     with self.assertRaises(ValueError):
@@ -555,9 +496,11 @@ class Failures(unittest.TestCase):
             "", "localhost", "tcp://", "tcp://:1", "tcp://a:0", "tcp://a:65536", "tcp://a:x", "tcp://a:-1", "tcp://::1:5",
             "udp://a:1", "ipc://", "ipc://@x", "ipc:///", "ipc://x", "http://a:1", "tcp://a:１",
             "tcp//a:1", "tcp:/a:1", "tcp:///a:1", "tls//a:1", "a/b:1", "tcp://a b:1", "tcp://[a/b]:1", "user@a:1", "ipc:///a/",
+            "tls://", "tls://a", "tls://:1", "tls://::1:5", "tls:///path",
         ):
             with self.assertRaises(ValueError, msg=address):
                 Client(address)
+        self.assertEqual(connection.parse_address("tls://[::1]:7558"), ("::1", 7558))
         for address, text in (
             ("tcp://a:99999", "the port is '99999', must be 1 to 65535"),
             ("a:0", "the port is '0', must be"),
@@ -715,15 +658,6 @@ class Connections(unittest.TestCase):
                         self.assertEqual(client.lookup(64, []), 48)
             self.assertLessEqual(left[0], PATIENCE / 2)
             self.assertGreater(left[1], PATIENCE / 2)
-
-    def test_close_does_not_wait_for_a_request_that_cannot_be_woken(self) -> None:
-        with mock.patch.object(module, "_CLOSE_TIMEOUT", 0.01), Scripted(lambda _: None) as server:
-            client = Client(server.address)
-            closing = threading.Thread(target=client.close, daemon=True)
-            with client._retry.lock:  # as of a thread that looks up a host's name
-                closing.start()
-                closing.join(PATIENCE / 4)
-                self.assertFalse(closing.is_alive())
 
     def test_close_wakes_a_request(self) -> None:
         begun, release = threading.Event(), threading.Event()

@@ -8,17 +8,15 @@ import os
 import select
 import signal
 import ssl
-import tempfile
 import threading
 import unittest
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from hitline import Client, HoldersClient, LookupKeyClient, PrefixScorer
-from tests.support import CERTS, PATIENCE, Server, chained, needs_certs, needs_server, sock_of
+from tests.support import CERTS, PATIENCE, chained, needs_certs, needs_server, router_server, sock_of
 from tests.test_holders import scripted
 
 STORED, MISSING = chained("forks", 64), chained("others", 64)
@@ -103,12 +101,7 @@ class OverTCP(unittest.TestCase):
     def setUp(self) -> None:
         scheme = "tls" if self.tls else "tcp"
         listen = {"address": f"{scheme}://127.0.0.1:0", **({"tls": self.tls} if self.tls else {})}
-        router = {"listen": listen, "models": [{"name": "m", "block_size": 16, "hash": {"type": "vllm"}}]}
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "hitline.json")
-            path.write_text(json.dumps({"listen": [listen], "pool": {"hash_block_size": 16}, "router": router}))
-            server = Server(config=str(path))
-        self.addCleanup(server.stop)
+        server = router_server(self, listen, listen, hash_block_size=16)
         self.addresses = server.address, f"http{'s' if self.tls else ''}://{server.router}"
         variables = mock.patch.dict(os.environ, {"HITLINE_TLS_CA": f"{CERTS}/ca.crt"} if self.tls else {})
         variables.start()

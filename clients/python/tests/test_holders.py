@@ -32,7 +32,7 @@ from hitline import (
     RefusedError,
     RequestTimeout,
 )
-from tests.support import CERTS, NEWEST, PATIENCE, Server, hashes, needs_certs, needs_server, unused_address
+from tests.support import CERTS, PATIENCE, hashes, needs_certs, needs_server, router_server, unused_address
 
 # An answer with these counts: tokens, those of a medium, and those of a rank.
 BAD_COUNT = '{"instances": {"e": {"longest_matched": %s, "gpu": %s, "cpu": 0, "disk": 0, "dp": {"%s": %s}}}}'
@@ -323,20 +323,8 @@ class AgainstTheServer(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def start(self, listen: Any) -> Server:
-        config = {
-            "listen": ["tcp://127.0.0.1:0"],
-            "pool": {"vllm": NEWEST},
-            "router": {"listen": listen, "models": [{"name": "m", "block_size": 16, "hash": {"type": "vllm"}}]},
-        }
-        path = self.folder / "hitline.json"
-        path.write_text(json.dumps(config))
-        server = Server(config=str(path))
-        self.addCleanup(server.stop)
-        return server
-
     def test_answers(self) -> None:
-        server = self.start("127.0.0.1:0")
+        server = router_server(self)
         blocks = hashes("holders", 3)
         with HoldersClient(f"http://{server.router}") as client:
             self.assertEqual(client.holders(blocks), Holders((), None, {}))
@@ -366,7 +354,7 @@ class AgainstTheServer(unittest.TestCase):
         own.write_text("r" * 32 + "\n")
         own.chmod(0o600)
         tls = {"cert": f"{CERTS}/server.crt", "key": f"{CERTS}/server.key"}
-        server = self.start({"address": "tls://127.0.0.1:0", "tokens": str(tokens), "tls": tls})
+        server = router_server(self, {"address": "tls://127.0.0.1:0", "tokens": str(tokens), "tls": tls})
         address = f"https://{server.router}"
         with mock.patch.dict(os.environ, {"HITLINE_TLS_CA": f"{CERTS}/ca.crt"}):
             with HoldersClient(address, token_file=own) as client:

@@ -16,8 +16,9 @@ from hitline import VLLM_RELEASES, Client, vllm_plugin
 from hitline.client import is_since
 from hitline.engine_connector import CONNECTOR
 from tests.support import Server, chained, engine_client, needs_server
-from tests.test_vllm_plugin import SCHEDULER, WORKER, StandIn
+from tests.test_vllm_plugin import WORKER, StandIn
 from tests.test_wheels import InWheels
+from tests.wheels import SchedulerSide, finished
 
 # The block that a hybrid's table has in place of those it does not need.
 NULL_BLOCK = 0
@@ -36,55 +37,12 @@ def blocks_of(*groups: list[int]) -> Any:
     return SimpleNamespace(get_block_ids=lambda group_ids=None: groups if group_ids is None else tuple(groups[g] for g in group_ids))
 
 
-def finished(*req_ids: str) -> Any:
-    """A scheduler output in which nothing happens but the end of these requests."""
-    return SimpleNamespace(
-        finished_req_ids=set(req_ids),
-        preempted_req_ids=None,
-        scheduled_new_reqs=[],
-        scheduled_cached_reqs=SimpleNamespace(req_ids=[]),
-    )
-
-
-class Engine:
-    """The scheduler side of a release's MooncakeStoreConnector, and the steps of an engine."""
+class Engine(SchedulerSide):
+    """The scheduler side, and the steps of an engine."""
 
     def __init__(self, groups: int = 1, **extra: Any) -> None:
-        scheduler = importlib.import_module(SCHEDULER)
-        # What the engine works out from its configuration.
-        coordinator = SimpleNamespace(enable_partial_hash_hits=False, kv_cache_groups=[])
-        for name, value in (
-            ("resolve_kv_cache_block_sizes", lambda *_: (16, 16)),
-            ("partial_hash_hits_enabled", lambda *_: False),
-            ("MooncakeStoreCoordinator", SimpleNamespace(from_kv_cache_config=lambda *_: coordinator)),
-        ):
-            if hasattr(scheduler, name):
-                setattr(scheduler, name, value)
-        module: Any = importlib.import_module(CONNECTOR)
-        module.KVConnectorRole = SimpleNamespace(SCHEDULER="scheduler", WORKER="worker")
-        parts = [SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=16)) for _ in range(groups)]
-        # hitline describes no such engine.
         with mock.patch.object(vllm_plugin.logger, "disabled", True):
-            self.connector = module.MooncakeStoreConnector(
-                SimpleNamespace(
-                    kv_transfer_config=SimpleNamespace(kv_role="kv_both", kv_connector_extra_config=extra),
-                    parallel_config=SimpleNamespace(
-                        world_size=1, prefill_context_parallel_size=1, decode_context_parallel_size=1
-                    ),
-                    cache_config=SimpleNamespace(block_size=16),
-                    kv_events_config=None,
-                ),
-                "scheduler",
-                SimpleNamespace(
-                    kv_cache_groups=parts,
-                    transfer_groups=parts,
-                    transfer_group_ids=list(range(groups)),
-                    select_transfer_block_ids=lambda block_ids: block_ids,
-                    prefix_cacheable_groups=parts,
-                    prefix_cacheable_group_ids=list(range(groups)),
-                ),
-            )
-        self.client = self.connector.connector_scheduler.client
+            super().__init__(groups, **extra)
 
     def lookup(self, req_id: str) -> Any:
         return self.connector.get_num_new_matched_tokens(request_of(req_id), 0)
@@ -195,11 +153,6 @@ class InReleases(InWheels):
         self.assertEqual((engine.client.failed_loads.count, list(engine.client.failed_loads.loads)), (0, ["d"]))
         engine.finish("a", "b", "d")
         self.assertEqual(engine.client.failed_loads.loads, {})
-
-    @in_releases()
-    def test_a_repeated_lookup_is_no_failure(self, engine: Engine) -> None:
-        for _ in range(20):
-            self.assertEqual(engine.lookup("a"), (32, True))
 
     @in_releases(BY_BLOCK, groups=2)
     def test_several_groups_by_block(self, engine: Engine) -> None:

@@ -11,8 +11,9 @@ from unittest import mock
 from hitline import VLLM_RELEASES, Client, vllm_plugin
 from tests.support import Server, chained, needs_server
 from tests.test_client import eventually
-from tests.test_load_failures import Engine, blocks_of, finished
+from tests.test_load_failures import Engine, blocks_of
 from tests.test_wheels import InWheels
+from tests.wheels import finished
 
 BLOCKS = chained("starts", 8)
 TOKENS = 140  # of a prompt with these blocks

@@ -10,7 +10,6 @@ from typing import Any
 from hitline import ConnectionFailed, lookup_stats
 from hitline.lookup_stats import num_keys
 from tests.support import Server, chained, engine_client, needs_server
-from tests.test_client import eventually
 from tests.test_engine_pool import FULL, WINDOW, Engine, in_releases
 from tests.test_engine_start import Starting
 from tests.test_vllm_plugin import WORKER
@@ -48,27 +47,6 @@ class InReleases(Starting):
         with self.assertLogs("vllm.hitline", "WARNING"):
             self.hit(connector, blocks)
         self.assertEqual(self.records(connector), [{**ok, "status": "error", "num_failed_keys": 16}])
-
-    @in_releases()
-    def test_without_waiting_for_lookups(self, engine: Engine) -> None:
-        self.configure(engine)
-        with Server(ACCEPT_POOLS="true") as server:
-            connector = self.connect(server.address, lookup_async=True)
-            eventually(lambda: self.hit(connector, chained("a", 4)), (None, False))
-            (record,) = self.records(connector)
-            self.assertEqual((record["status"], record["num_keys"]), ("ok", 16))
-
-    @in_releases()
-    def test_the_scheduler_adds_them_to_those_of_its_workers(self, engine: Engine) -> None:
-        self.configure(engine)
-        with Server(ACCEPT_POOLS="true") as server:
-            connector = self.connect(server.address)
-            self.hit(connector, chained("a", 4))
-            stats = importlib.import_module(lookup_stats.METRICS).MooncakeStoreConnectorStats()
-            stats.record_operation("load_get", 0.5, 3)
-            reduced = stats.aggregate(connector.get_kv_connector_stats()).reduce()
-            self.assertEqual((reduced["lookup_exists_count"], reduced["lookup_exists_total_keys"]), (1, 16))
-            self.assertEqual(reduced["load_get_total_keys"], 3)
 
     @in_releases()
     def test_the_workers_side_is_as_it_was(self, engine: Engine) -> None:

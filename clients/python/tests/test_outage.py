@@ -14,7 +14,7 @@ from hitline import ConnectionFailed, HitlineError, LookupKeyClient
 from hitline.connection import Connection
 from hitline.probe import Probe
 from hitline.retry import DIAL_PAUSE, SEEN_LATELY
-from tests.support import PATIENCE, Scripted, Server, engine_client, hashes, lasting_address, message, needs_server, refusal
+from tests.support import PATIENCE, Scripted, hashes, message, refusal
 from tests.test_client import eventually
 
 HIT = message(b"\0\0\0\x30")
@@ -181,25 +181,6 @@ class SentAgain(unittest.TestCase):
         self.check(lambda client: client.store(keys), 1, 1, True)
         self.check(lambda client: client.renew(keys), 1, 1, True)
         self.check(lambda client: client.reset(), 1, 1, True)
-
-
-@needs_server
-class WithAServer(unittest.TestCase):
-    def test_an_engine_whose_server_is_restarted(self) -> None:
-        """Its lookups are answered, and the new server is told the pool first."""
-        address = lasting_address()
-        server = Server(address, ACCEPT_POOLS="true")
-        self.addCleanup(lambda: server.stop())
-        client = engine_client(self, address, timeout=PATIENCE)
-        client._set_pool({"name": "p", "hash_block_size": 16, "vllm": "0.24.0"})
-        client._raise_errors = True
-        for i in range(4):
-            self.assertEqual(client.lookup(f"before {i}", 64, hashes("a", 4)), 0)
-            server.stop()
-            if i % 2:  # it is asked while there is none
-                self.assertIsNone(client.lookup(f"{i}", 64, hashes("b", 4), non_block=True))
-            server = Server(address, ACCEPT_POOLS="true")
-            self.assertEqual(eventually(lambda: client.lookup(f"{i}", 64, hashes("b", 4), non_block=bool(i % 2)), None), 0)  # noqa: B023
 
 
 if __name__ == "__main__":

@@ -177,14 +177,6 @@ class Hitline(OwnServers):
         texts = [text for text in self.log.texts("WARNING") if text.startswith(ended)]
         self.assertEqual(texts, [ended + "at once", ended + "in 0.05 s", ended + "in 0.10 s"])
 
-    def test_two_at_once(self) -> None:
-        with self.server() as one, self.server() as two:
-            self.assertNotEqual(one._folder, two._folder)
-            for server in (one, two):
-                self.assertTrue(server.wait_ready(PATIENCE))
-            one.close()
-            self.assertTrue(two.wait_ready(0))
-
     def test_variables(self) -> None:
         """Those of the process have the last word, but for where it listens and how it logs."""
         os.environ.update(
@@ -344,13 +336,6 @@ class Programs(OwnServers):
         want.append(("INFO", 'hitline: b text="two words" line="a\\nb" list=["c"]'))
         want += [("ERROR", "hitline: no JSON"), ("ERROR", "hitline: " + "x" * own_server.MAX_LINE), ("ERROR", "hitline: last")]
         self.assertEqual(records, want)
-
-    def test_a_program_that_keeps_ending(self) -> None:
-        with mock.patch.object(own_server, "MAX_DELAY", 0.1), self.server(self.program("sys.exit(3)")) as server:
-            warnings = eventually(lambda: self.log.texts("WARNING") if len(self.log.texts("WARNING")) > 4 else [], [])
-            self.assertFalse(server.wait_ready(0))
-        ended = "the engine's own hitline has ended; it is started again "
-        self.assertEqual(warnings[:5], [ended + "at once", *(f"{ended}in {s} s" for s in ("0.05", "0.10", "0.10", "0.10"))])
 
     def test_delays(self) -> None:
         self.assertEqual([own_server._delay(n) for n in (1, 2, 3, 4)], [0.0, 0.05, 0.1, 0.2])

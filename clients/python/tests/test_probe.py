@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import socket
 import tempfile
 import threading
@@ -14,9 +13,8 @@ from typing import Any
 from unittest import mock
 
 from hitline import Busy, ConnectionFailed, LookupKeyClient, RequestTimeout
-from hitline.client import Prompt
 from hitline.probe import FIRST_INTERVAL, MAX_INTERVAL, Probe
-from tests.support import PATIENCE, Scripted, Server, hashes, message, needs_server, no_thread_left, refusal
+from tests.support import PATIENCE, Scripted, hashes, message, no_thread_left, refusal
 from tests.test_client import connected, eventually, unanswering
 
 HIT = message(b"\0\0\0\x30")
@@ -109,6 +107,15 @@ class Clients(unittest.TestCase):
     def lookup(self, client: ProbingClient) -> Any:
         return client.lookup("r", 64, hashes("a", 4))
 
+    def outage(self, client: ProbingClient) -> None:
+        """A lookup that is not answered in time, and a ping that is."""
+        client._timeout = 0.05
+        with self.assertRaises(RequestTimeout):
+            self.lookup(client)
+        client._timeout = PATIENCE
+        self.turns.put(False)
+        eventually(lambda: client._retry.probe.active, True)
+
     def test_a_server_that_hangs_costs_one_timeout(self) -> None:
         silent = True
         with Scripted(lambda _: Scripted.SILENCE if silent else HIT) as server:
@@ -133,12 +140,8 @@ class Clients(unittest.TestCase):
             client = connected(self.client(server.address))
 
             def outage() -> None:
-                answers[b"lookup"], client._timeout = Scripted.SILENCE, 0.05
-                with self.assertRaises(RequestTimeout):
-                    self.lookup(client)
-                client._timeout = PATIENCE
-                self.turns.put(False)
-                eventually(lambda: client._retry.probe.active, True)
+                answers[b"lookup"] = Scripted.SILENCE
+                self.outage(client)
 
             def answered() -> None:
                 answers[b"lookup"] = HIT
@@ -165,21 +168,13 @@ class Clients(unittest.TestCase):
         with Scripted(lambda frames: answers[frames[0]]) as server:
             client = connected(self.client(server.address))
 
-            def outage() -> None:
-                client._timeout = 0.05
-                with self.assertRaises(RequestTimeout):
-                    self.lookup(client)
-                client._timeout = PATIENCE
-                self.turns.put(False)
-                eventually(lambda: client._retry.probe.active, True)
-
             for _ in range(6):
-                outage()
+                self.outage(client)
             self.assertEqual(self.waits, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
             answers[b"lookup"] = HIT
             self.assertEqual(self.lookup(client), 48)
             answers[b"lookup"] = Scripted.SILENCE
-            outage()
+            self.outage(client)
             self.assertEqual(self.waits[6:], [FIRST_INTERVAL])
 
     def test_a_longer_request_in_front_costs_one_timeout(self) -> None:
@@ -304,16 +299,6 @@ class Clients(unittest.TestCase):
             server.answer = lambda _: replies.pop(0)
             self.assertEqual(self.lookup(client), 48, "sent again")
 
-    def test_a_lookup_that_is_not_to_be_sent_again(self) -> None:
-        replies = [refusal("busy", "lookup")] * 2 + [HIT]
-        with Scripted(lambda _: replies.pop(0)) as server:
-            client = self.client(server.address, timeout=PATIENCE)
-            with self.assertRaises(Busy):
-                client._lookup(Prompt(64, hashes("a", 4)), PATIENCE, resend=False)
-            self.assertEqual(len(server.requests), 1)
-            self.assertEqual(self.lookup(client), 48)
-            self.assertEqual(len(server.requests), 3, "others are")
-
     def test_close_ends_a_ping(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server, no_thread_left(self):
             client = ProbingClient(server.address, timeout=0.05, raise_errors=True)
@@ -362,28 +347,6 @@ class Clients(unittest.TestCase):
             release.set()
             closing.join(PATIENCE)
         self.assertTrue(closed)
-
-
-@needs_server
-class WithAServer(unittest.TestCase):
-    def test_stopped_and_continued(self) -> None:
-        blocks = hashes("a", 4)
-        with Server() as server, ProbingClient(server.address, raise_errors=True) as client:
-            client.store(blocks)
-            client._timeout = 0.2
-            server.process.send_signal(signal.SIGSTOP)
-            try:
-                os.waitpid(server.process.pid, os.WUNTRACED)  # it has stopped
-                with self.assertRaises(RequestTimeout):
-                    client.lookup("r", 64, blocks)
-                for _ in range(1000):
-                    with self.assertRaises(ConnectionFailed):
-                        client.lookup("r", 64, blocks)
-            finally:
-                server.process.send_signal(signal.SIGCONT)
-                client._timeout = PATIENCE
-            eventually(lambda: client._retry.probe.active, True)
-            self.assertEqual(client.lookup("r", 64, blocks), 64)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from tests.support import (
     pool_reply,
     refusal,
     stat_reply,
-    unused_address,
 )
 from tests.test_client import eventually
 
@@ -231,22 +230,6 @@ class Forms(unittest.TestCase):
                         with self.assertLogs("hitline", "WARNING") as logs:
                             self.assertEqual(engine.lookup("r", 64, []), LookupResult(0))
                     self.assertIn("counts as a hit of 0 tokens: a hit of 40 tokens without", logs.output[0])
-
-    def test_failures(self) -> None:
-        with mock.patch.object(errors.logger, "disabled", True):
-            address = unused_address(self)
-            with Client(address) as plain:
-                self.assertEqual(plain.lookup_result(64, []), LookupResult(0))
-            for release, want in (("0.28.0", 0), ("0.29.0", LookupResult(0)), (NEWEST, LookupResult(0))):
-                with LookupKeyClient(address, vllm=release) as client:
-                    self.assertEqual(client.lookup("r", 64, []), want)
-                    self.assertEqual(eventually(lambda: client.lookup("r", 64, [], non_block=True), None), want)
-                self.assertEqual(client.lookup("r", 64, [], non_block=True), want)
-
-    def test_results(self) -> None:
-        hit, boundaries = RESULT
-        self.assertEqual((hit, boundaries[0].group_id, boundaries[0].num_tokens), (40, 0, 48))
-        self.assertEqual(LookupResult(0).tail_key_boundaries, ())
 
 
 class Releases(unittest.TestCase):

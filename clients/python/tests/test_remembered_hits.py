@@ -12,7 +12,7 @@ from unittest import mock
 from hitline import LookupResult
 from hitline.lookup_steps import EngineLookup, ServedPool
 from hitline.remembered_hits import RememberedHits
-from tests.support import PATIENCE, Scripted, Server, engine_client, hashes, message, needs_server, refusal, stat_reply
+from tests.support import PATIENCE, Scripted, engine_client, hashes, message, refusal, stat_reply
 from tests.test_client import eventually
 
 BLOCKS = hashes("a", 4)
@@ -346,21 +346,6 @@ class Clients(unittest.TestCase):
             self.client.lookup(str(i), 64, hashes("a", 4), i % 2 == 0)
             self.client.discard(str(i))
         self.assertEqual((self.client.remembered.hits, self.client._pending), ({}, {}))
-
-
-@needs_server
-class WithAServer(unittest.TestCase):
-    def test_blocks_that_are_stored_while_a_request_waits(self) -> None:
-        blocks = hashes("a", 4)
-        with Server() as server:
-            clock = Clock()
-            client = engine_client(self, server.address, clock=clock, _raise_errors=True)
-            lookup = lambda: client.lookup("r", 64, blocks)  # noqa: E731
-            self.assertEqual(lookup(), 0)
-            client.store(blocks)
-            self.assertEqual(lookup(), 0)
-            clock.now += 0.11
-            self.assertEqual(eventually(lookup, 0), 64)
 
 
 if __name__ == "__main__":

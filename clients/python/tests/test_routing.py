@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
 
 from hitline import HoldersClient, PrefixScorer
-from tests.support import NEWEST, PATIENCE, Server, needs_server, unused_address
+from tests.support import PATIENCE, needs_server, router_server, unused_address
 from tests.test_holders import scripted
 
 README = Path(__file__).parents[1] / "README.md"
@@ -91,13 +90,7 @@ class Scores(unittest.TestCase):
 @needs_server
 class Example(unittest.TestCase):
     def test_readme(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "hitline.json")
-            models = [{"name": "m", "block_size": 16, "hash": {"type": "vllm"}}]
-            router = {"listen": "127.0.0.1:0", "models": models}
-            path.write_text(json.dumps({"listen": ["tcp://127.0.0.1:0"], "pool": {"vllm": NEWEST}, "router": router}))
-            server = Server(config=str(path))
-            self.addCleanup(server.stop)
+        server = router_server(self)
         token_ids = list(range(64))
         with HoldersClient(f"http://{server.router}") as client:
             client.predict("engine-1", token_ids=token_ids[:32])

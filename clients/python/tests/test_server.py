@@ -11,7 +11,7 @@ from unittest import mock
 
 import hitline
 from hitline import Client, LookupKeyClient, errors
-from tests.support import PATIENCE, Server, hashes, lasting_address, needs_server, no_thread_left, resume
+from tests.support import PATIENCE, Server, hashes, needs_server, resume
 from tests.test_client import eventually
 
 LISTEN = "tcp://127.0.0.1:0"
@@ -99,31 +99,6 @@ class Losses(unittest.TestCase):
         quiet.start()
         self.addCleanup(quiet.stop)
 
-    def test_50_killed_servers(self) -> None:
-        keys = hashes("killed", 4)
-        server = Server(lasting_address())
-        address = server.address
-        self.addCleanup(lambda: server.stop())
-        with no_thread_left(self):
-            with Client(address, timeout=PATIENCE) as client, LookupKeyClient(address, timeout=PATIENCE) as engine:
-                for kill in range(50):
-                    eventually(lambda: stored(client, keys[:3]), False)
-                    self.assertEqual(client.lookup(64, keys), 48)
-                    self.assertEqual(eventually(lambda: engine.lookup("r", 64, keys)), 48)
-                    client._timeout = engine._timeout = 0.1
-                    if kill % 2:
-                        engine.lookup("under way", 64, keys, non_block=True)
-                    server.kill()
-                    self.assertEqual(client.lookup(64, keys), 0)
-                    self.assertEqual(engine.lookup("r", 64, keys), 0)
-                    self.assertIn(engine.lookup("under way", 64, keys), (0, 48))
-                    self.assertIs(engine.reset(), False)
-                    client._timeout = engine._timeout = PATIENCE
-                    server = Server(address)
-                    eventually(lambda: client._retry.probe.active or engine._retry.probe.active, True)
-                    self.assertEqual(engine._pending, {})
-                self.assertEqual(client.lookup(64, keys), 0)
-
     def test_connections_cut_at_random_bytes(self) -> None:
         """Whatever is cut where, a hit is right or 0, and then all goes on."""
         choose = random.Random(7)
@@ -146,14 +121,6 @@ class Losses(unittest.TestCase):
                 self.assertEqual(eventually(lambda: client.lookup("r", 4800, keys)), 4800)
                 self.assertEqual(client._pending, {})
             self.assertEqual(direct.lookup(4800, keys), 4800)
-
-
-def stored(client: Client, keys: list[bytes]) -> bool:
-    try:
-        client.store(keys)
-    except hitline.ConnectionFailed:
-        return False
-    return True
 
 
 class Cutter:

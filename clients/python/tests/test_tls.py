@@ -234,12 +234,6 @@ class Certificates(OverTLS):
                     Client("tls://a:1")
                 asked.assert_called_once_with()
 
-    def test_addresses(self) -> None:
-        for address in ("tls://", "tls://a", "tls://:1", "tls://::1:5", "tls:///path"):
-            with self.assertRaises(ValueError, msg=address):
-                Client(address)
-        self.assertEqual(connection.parse_address("tls://[::1]:7558"), ("::1", 7558))
-
 
 if __name__ == "__main__":
     unittest.main()

@@ -17,7 +17,7 @@ from hitline.vllm_releases import DIGESTS
 from tests.support import UNKNOWN, WHEELS, Scripted, message, pool_reply, refusal
 from tests.test_vllm_plugin import DATA_TEXT, RELEASE, SCHEDULER, SCHEDULER_TEXT, WORKER, WORKER_TEXT, StandIn
 from tests.test_wheels import InWheels
-from tests.wheels import Stubs, folder_of
+from tests.wheels import Stubs
 
 STORE = vllm_builds.FOLDERS[0]
 
@@ -182,7 +182,7 @@ class Wheels(InWheels):
         for release in VLLM_RELEASES:
             with self.subTest(release), tempfile.TemporaryDirectory() as copied:
                 self.load(release)
-                folder = Path(shutil.copytree(folder_of(release, Path(WHEELS)), Path(copied) / "wheel"))
+                folder = Path(shutil.copytree(Path(WHEELS, release), Path(copied) / "wheel"))
                 version = folder / "vllm" / "_version.py"
                 version.write_text(version.read_text() + f"\n__version__ = '{release}.post1'\n")
                 sys.meta_path[0] = Stubs(folder)

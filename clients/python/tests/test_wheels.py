@@ -18,7 +18,7 @@ from tests.support import NEWEST, PATIENCE, WHEELS, Server, chained, needs_serve
 from tests.test_client import eventually
 from tests.test_releases import OLD, SAME_MODULES
 from tests.test_vllm_plugin import DATA, SCHEDULER, WORKER, StandIn, parameters
-from tests.wheels import STUBS, Stubs, folder_of, load_engine
+from tests.wheels import STUBS, SchedulerSide, Stubs, finished, load_engine
 
 # The groups of a pool whose hits may end inside a block of the first of them.
 FINE_GRAINED = {
@@ -42,7 +42,7 @@ class InWheels(StandIn):
     def load(self, release: str, engine: bool = False) -> None:
         """Has the modules of a release found, in an interpreter without them."""
         self.again()
-        folder = folder_of(release, Path(WHEELS))
+        folder = Path(WHEELS, release)
         sys.meta_path.insert(0, Stubs(folder, engine))
         if engine:
             load_engine(folder)
@@ -52,28 +52,9 @@ class InWheels(StandIn):
 class Wheels(InWheels):
     def scheduler(self, **extra: Any) -> Any:
         """The release's own scheduler side of a pool of one group, blocks of 16 tokens."""
-        module = importlib.import_module(SCHEDULER)
-        # What the engine works out from its configuration.
-        coordinator = SimpleNamespace(enable_partial_hash_hits=False, kv_cache_groups=[])
-        for name, value in (
-            ("resolve_kv_cache_block_sizes", lambda *_: (16, 16)),
-            ("partial_hash_hits_enabled", lambda *_: False),
-            ("MooncakeStoreCoordinator", SimpleNamespace(from_kv_cache_config=lambda *_: coordinator)),
-        ):
-            if hasattr(module, name):
-                setattr(module, name, value)
-        vllm_config = SimpleNamespace(
-            kv_transfer_config=SimpleNamespace(kv_role="kv_both", kv_connector_extra_config=extra),
-            parallel_config=SimpleNamespace(world_size=1, decode_context_parallel_size=1),
-            kv_events_config=None,
-        )
-        groups = [SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=16))]
-        kv_cache_config = SimpleNamespace(
-            kv_cache_groups=groups, prefix_cacheable_groups=groups, prefix_cacheable_group_ids=[0]
-        )
-        scheduler = module.MooncakeStoreScheduler(vllm_config, kv_cache_config)
-        self.addCleanup(scheduler.client.close)
-        return scheduler
+        side = SchedulerSide(**extra)
+        self.addCleanup(side.client.close)
+        return side.connector.connector_scheduler
 
     def test_what_is_replaced_is_there(self) -> None:
         for release in VLLM_RELEASES:
@@ -91,7 +72,7 @@ class Wheels(InWheels):
         for release, other in SAME_MODULES.items():
             files = [
                 {path.relative_to(at).as_posix(): path.read_bytes() for path in at.rglob("*.py") if path.name != "_version.py"}
-                for at in (folder_of(each, Path(WHEELS)) for each in (release, other))
+                for at in (Path(WHEELS, each) for each in (release, other))
             ]
             with self.subTest(release, other=other):
                 self.assertIn(WORKER.replace(".", "/") + ".py", files[0])
@@ -111,12 +92,6 @@ class Wheels(InWheels):
         """Through the release's scheduler side, which the plug-in gave its client."""
         blocks = chained("wheels", 4)
         request = SimpleNamespace(request_id="r", num_tokens=60, block_hashes=blocks[:3])
-        finished = SimpleNamespace(
-            finished_req_ids=["r"],
-            preempted_req_ids=None,
-            scheduled_new_reqs=[],
-            scheduled_cached_reqs=SimpleNamespace(req_ids=[]),
-        )
         for release in VLLM_RELEASES:
             for imported in (False, True):
                 with self.subTest(release, imported=imported), Server(POOL_VLLM=release) as server:
@@ -130,7 +105,7 @@ class Wheels(InWheels):
                     self.assertIsInstance(scheduler.client, LookupKeyClient)
                     self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (32, True))
                     self.check_boundaries(release, scheduler.load_specs["r"], [(0, 32)])
-                    scheduler.build_connector_meta(finished)
+                    scheduler.build_connector_meta(finished("r"))
                     self.assertEqual(scheduler.load_specs, {})
 
                     later = self.scheduler(lookup_async=True)
@@ -139,11 +114,11 @@ class Wheels(InWheels):
                     got = eventually(lambda: later.get_num_new_matched_tokens(request, 0), (None, False))
                     self.assertEqual(got, (32, True))
                     self.check_boundaries(release, later.load_specs["r"], [(0, 32)])
-                    later.build_connector_meta(finished)
+                    later.build_connector_meta(finished("r"))
                     with later.client._retry.lock:
                         self.assertEqual(later.get_num_new_matched_tokens(request, 0), (None, False))
                         self.assertEqual(list(later.client._pending), ["r"])
-                        later.build_connector_meta(finished)
+                        later.build_connector_meta(finished("r"))
                         self.assertEqual(later.client._pending, {})
 
                     self.assertIs(scheduler.reset_store(), True)

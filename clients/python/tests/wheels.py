@@ -1,36 +1,21 @@
-"""Modules of vLLM's releases, unmodified, and stubs for all else that they import.
-
-    python3 -m tests.wheels FOLDER
-
-fetches what is not in FOLDER yet: of each wheel on PyPI only the bytes of the files that
-are needed, 2 MB for a release. Those that the plug-in compares are checked against its digests.
-"""
+"""Modules of vLLM's releases, unmodified, and stubs for all else that they import. HITLINE_TEST_WHEELS names their folder,
+which `python3 -B scripts/reference --modules` fetches and prints."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.machinery
 import importlib.util
-import io
-import json
-import os
-import re
-import shutil
 import sys
 import types
-import urllib.request
-import zipfile
 from collections.abc import Iterator
 from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from hitline import vllm_builds
-from hitline.vllm_plugin import PACKAGE
-from hitline.vllm_releases import DIGESTS
-
-INDEX = "https://pypi.org/simple/vllm/"
+from hitline.engine_connector import CONNECTOR
+from hitline.vllm_plugin import MODULES, PACKAGE
 
 # The modules that tests import beside those of the connector: what an engine's groups are and how it resolves
 # their sizes, its statistics, and from 0.31.0 on Mooncake's configuration. A release lacks
@@ -46,90 +31,8 @@ ENGINE = (
     "vllm/v1/kv_cache_spec_registry.py",
 )
 
-# Names the folders, so that another choice of files is fetched anew.
-CHOICE = hashlib.sha256(repr((ENGINE, vllm_builds.FOLDERS, vllm_builds.FILES)).encode()).hexdigest()[:8]
-
 # Packages that are stubs unless they are installed.
 STUBS = ("vllm", "msgspec", "numpy", "prometheus_client", "regex", "torch", "typing_extensions", "zmq")
-
-
-def folder_of(release: str, folder: Path) -> Path:
-    """Where the files of a release are in folder."""
-    return folder / f"{release}-{CHOICE}"
-
-
-def fetch(release: str, folder: Path) -> None:
-    """Puts the files of a release into folder, unless they are there."""
-    at = folder_of(release, folder)
-    if not at.exists():
-        part = folder / f"{release}.{os.getpid()}.part"
-        wanted = {f"vllm/{name}" for name in ("_version.py", *vllm_builds.FILES)} | set(ENGINE)
-        folders = tuple(f"vllm/{name}/" for name in vllm_builds.FOLDERS)
-        with zipfile.ZipFile(io.BufferedReader(_Remote(*_wheel(release)))) as wheel:
-            for name in wheel.namelist():
-                if name in wanted or (name.startswith(folders) and name.endswith(".py")):
-                    wheel.extract(name, part)
-        try:
-            part.rename(at)
-        except OSError:
-            shutil.rmtree(part)  # another process was faster
-    found = vllm_builds.digest(vllm_builds.files_of(at / "vllm"))
-    if found != DIGESTS[release]:
-        raise ValueError(f"{at} does not hold the files of vLLM {release}, remove it: digest {found}")
-
-
-def _wheel(release: str) -> tuple[str, int]:
-    """The address and size of a release's wheel."""
-    request = urllib.request.Request(INDEX, headers={"Accept": "application/vnd.pypi.simple.v1+json"})
-    with urllib.request.urlopen(request, timeout=60) as reply:
-        files = json.load(reply)["files"]
-    for file in files:
-        if re.fullmatch(rf"vllm-{re.escape(release)}-.*x86_64\.whl", file["filename"]):
-            return file["url"], file["size"]
-    raise ValueError(f"{INDEX} has no wheel of {release}")
-
-
-class _Remote(io.RawIOBase):
-    """A file of which only the blocks that are read are fetched."""
-
-    BLOCK = 256 << 10
-
-    def __init__(self, url: str, size: int) -> None:
-        self.url = url
-        self.size = size
-        self.at = 0
-        self.blocks: dict[int, bytes] = {}
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self.at = (0, self.at, self.size)[whence] + offset
-        return self.at
-
-    def readinto(self, buffer: Any) -> int:
-        number, start = divmod(self.at, self.BLOCK)
-        got = self._block(number)[start : start + len(buffer)] if self.at < self.size else b""
-        buffer[: len(got)] = got
-        self.at += len(got)
-        return len(got)
-
-    def _block(self, number: int) -> bytes:
-        if number not in self.blocks:
-            first = number * self.BLOCK
-            last = min(first + self.BLOCK, self.size) - 1
-            request = urllib.request.Request(self.url, headers={"Range": f"bytes={first}-{last}"})
-            with urllib.request.urlopen(request, timeout=60) as reply:
-                if reply.status != 206:
-                    raise ValueError(f"{self.url} does not serve ranges: status {reply.status}")
-                self.blocks[number] = reply.read()
-        return self.blocks[number]
 
 
 class _CompiledOnce(importlib.machinery.SourceFileLoader):
@@ -241,12 +144,50 @@ class _Stub(metaclass=_StubType):
         return iter(())
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    for release in DIGESTS:
-        fetch(release, folder)
+def finished(*req_ids: str) -> Any:
+    """A scheduler output in which nothing happens but the end of these requests."""
+    return SimpleNamespace(
+        finished_req_ids=set(req_ids),
+        preempted_req_ids=None,
+        scheduled_new_reqs=[],
+        scheduled_cached_reqs=SimpleNamespace(req_ids=[]),
+    )
 
 
-if __name__ == "__main__":
-    main()
+class SchedulerSide:
+    """That of a release's MooncakeStoreConnector, which hitline can describe no pool of."""
+
+    def __init__(self, groups: int = 1, **extra: Any) -> None:
+        scheduler = importlib.import_module(MODULES[1])
+        # What the engine works out from its configuration.
+        coordinator = SimpleNamespace(enable_partial_hash_hits=False, kv_cache_groups=[])
+        for name, value in (
+            ("resolve_kv_cache_block_sizes", lambda *_: (16, 16)),
+            ("partial_hash_hits_enabled", lambda *_: False),
+            ("MooncakeStoreCoordinator", SimpleNamespace(from_kv_cache_config=lambda *_: coordinator)),
+        ):
+            if hasattr(scheduler, name):
+                setattr(scheduler, name, value)
+        module: Any = importlib.import_module(CONNECTOR)
+        module.KVConnectorRole = SimpleNamespace(SCHEDULER="scheduler", WORKER="worker")
+        parts = [SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=16)) for _ in range(groups)]
+        self.connector = module.MooncakeStoreConnector(
+            SimpleNamespace(
+                kv_transfer_config=SimpleNamespace(kv_role="kv_both", kv_connector_extra_config=extra),
+                parallel_config=SimpleNamespace(
+                    world_size=1, prefill_context_parallel_size=1, decode_context_parallel_size=1
+                ),
+                cache_config=SimpleNamespace(block_size=16),
+                kv_events_config=None,
+            ),
+            "scheduler",
+            SimpleNamespace(
+                kv_cache_groups=parts,
+                transfer_groups=parts,
+                transfer_group_ids=list(range(groups)),
+                select_transfer_block_ids=lambda block_ids: block_ids,
+                prefix_cacheable_groups=parts,
+                prefix_cacheable_group_ids=list(range(groups)),
+            ),
+        )
+        self.client = self.connector.connector_scheduler.client

@@ -50,7 +50,7 @@ class Engine:
         self.publisher = self.events.ZmqEventPublisher(
             0, settings["endpoint"], settings["replay"], buffer_steps=settings["buffer"]
         )
-        self.recorder = recorder.Recorder(self.publisher, self.manager.block_pool, utils, self.events)
+        self.recorder = recorder.Recorder(self.publisher, self.manager.block_pool, utils)
         self.requests = 0
         self.running, self.prompts = [], []
 

@@ -6,10 +6,10 @@ SEND_TIMEOUT = 20  # seconds until the publisher has sent what it was given
 
 
 class Recorder:
-    """Wraps publish of an event publisher. publisher, pool and the modules are vLLM's."""
+    """Wraps publish of an event publisher. publisher, pool and the module utils are vLLM's."""
 
-    def __init__(self, publisher, pool, utils, events):
-        self.pool, self.utils, self.events = pool, utils, events
+    def __init__(self, publisher, pool, utils):
+        self.pool, self.utils = pool, utils
         self.original = publisher.publish
         publisher.publish = self.publish
         self.sender = publisher._pub = Sender(publisher._pub)
@@ -19,15 +19,9 @@ class Recorder:
 
     def publish(self, batch):
         """Publishes a batch. Called in the scheduler's thread, just after the batch's events."""
-        stored = [
-            [e.group_idx, text(h)]
-            for e in batch.events
-            if isinstance(e, self.events.BlockStored)
-            for h in e.block_hashes
-        ]
         self.original(batch)
         self.published += 1
-        self.steps.append({"next": self.published, "stored": stored, "changes": self.changes()})
+        self.steps.append({"next": self.published, "changes": self.changes()})
 
     def lose(self, lose):
         """Has sends fail, which uses their sequence numbers up."""

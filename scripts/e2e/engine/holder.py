@@ -7,7 +7,6 @@ itself, and what it then loads from the store.
 import os
 
 import main
-import recorder
 
 
 class Engine(main.Engine):
@@ -21,15 +20,19 @@ class Engine(main.Engine):
         super().__init__(settings)
         self.scheduler = self.llm.llm_engine.engine_core.engine_core.scheduler
         self.manager = self.scheduler.kv_cache_manager
-        self.recorder = self.record() if events else None
+        self.batches = 0  # of events, published
+        if events:
+            self.count_batches(self.scheduler.kv_event_publisher)
         self.loads = Loads(self.scheduler.connector)
 
-    def record(self):
-        from vllm.distributed import kv_events
-        from vllm.v1.core import kv_cache_utils
+    def count_batches(self, publisher):
+        publish = publisher.publish
 
-        publisher = self.scheduler.kv_event_publisher
-        return recorder.Recorder(publisher, self.manager.block_pool, kv_cache_utils, kv_events)
+        def counted(batch):
+            publish(batch)
+            self.batches += 1
+
+        publisher.publish = counted
 
     def describe(self):
         """Returns the engine's groups: the classes of their specs and their block sizes."""
@@ -51,9 +54,9 @@ class Engine(main.Engine):
         self.reset()
         self.generate([[3]], 1, False)
 
-    def steps(self):
-        """Returns what was published since the last call: see Recorder."""
-        return self.recorder.take()
+    def published(self):
+        """Returns the sequence number of the next batch of events."""
+        return self.batches
 
     def longest(self, prompts):
         """Returns for the hashes of each prompt how many tokens of its whole blocks the engine has, by its own
