@@ -21,3 +21,38 @@ func TestCheckNeeded(t *testing.T) {
 	s.admission = admission.New(admissionBounds(lookup.NewMemoryAccount(1000), nil, 1))
 	require.NoError(t, s.checkNeeded(admission.SmallBytes))
 }
+
+// More lookups than have memory for their keys at a time wait for it, each round anew: none is refused.
+func TestRoundsWaitForMemory(t *testing.T) {
+	const lookups, blocks, ranks = 40, 1875, 8
+	for name, hit := range map[string]uint32{"all miss": 0, "all hit": blocks} {
+		t.Run(name, func(t *testing.T) {
+			store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+			store.Before = func(ctx context.Context, _ string, _ []string) error { return gate.Wait(ctx) }
+			store.Answer = func(answers []int) []int {
+				for i := range answers {
+					answers[i] = int(min(hit, 1))
+				}
+				return answers
+			}
+			remote := patient
+			remote.Memory = lookup.NewMemoryAccount(128 << 20)
+			pool := coordinator.Pool{ModelName: "m", HashBlockSize: 16, TPSize: ranks, NumKVHead: ranks}
+			service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: store, Remote: remote})
+			require.NoError(t, err)
+			server := startConfig(t, service, Config{Limits: Limits{MaxMemory: 128 << 20}, Memory: remote.Memory})
+			var peers []*lookuptest.Peer
+			for i := range lookups {
+				p := lookuptest.DialPeer(t, server.Addrs()[0])
+				p.Send(t, lookupOf("", lookuptest.Chain(fmt.Sprint(i), blocks, 32)))
+				peers = append(peers, p)
+			}
+			lookuptest.Eventually(t, "all have come", func() bool { return server.Stat().InFlight == lookups })
+			close(gate.Open)
+			for _, p := range peers {
+				p.Expect(t, hitText(hit))
+			}
+			require.Zero(t, service.Stat().BackendRejected+service.Stat().BackendTimeouts+server.Stat().Refused)
+		})
+	}
+}

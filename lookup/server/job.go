@@ -157,9 +157,9 @@ func (j *job) release() {
 	}
 }
 
-// size returns largeSize for a job that is not small, or whose blocks have more keys than a small request has hashes.
+// size returns largeSize for a job that is not small, or much work for its keys.
 func (j *job) size() jobSize {
-	if !j.isSmall() || j.pool != nil && j.neededBytes*j.pool.keysPerHash > admission.SmallBytes {
+	if !j.isSmall() || j.pool != nil && !j.service.IsSmall(j.neededBytes) {
 		return largeSize
 	}
 	return smallSize
