@@ -1,11 +1,15 @@
 package server
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/admission"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 )
 
@@ -25,13 +29,13 @@ func TestCheckNeeded(t *testing.T) {
 // More lookups than have memory for their keys at a time wait for it, each round anew: none is refused.
 func TestRoundsWaitForMemory(t *testing.T) {
 	const lookups, blocks, ranks = 40, 1875, 8
-	for name, hit := range map[string]uint32{"all miss": 0, "all hit": blocks} {
+	for name, hit := range map[string]int{"all miss": 0, "all hit": blocks} {
 		t.Run(name, func(t *testing.T) {
 			store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
 			store.Before = func(ctx context.Context, _ string, _ []string) error { return gate.Wait(ctx) }
 			store.Answer = func(answers []int) []int {
 				for i := range answers {
-					answers[i] = int(min(hit, 1))
+					answers[i] = min(hit, 1)
 				}
 				return answers
 			}
@@ -40,7 +44,9 @@ func TestRoundsWaitForMemory(t *testing.T) {
 			pool := coordinator.Pool{ModelName: "m", HashBlockSize: 16, TPSize: ranks, NumKVHead: ranks}
 			service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: store, Remote: remote})
 			require.NoError(t, err)
-			server := startConfig(t, service, Config{Limits: Limits{MaxMemory: 128 << 20}, Memory: remote.Memory})
+			server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0"}}, Memory: remote.Memory})
+			require.NoError(t, err)
+			startTest(t, server)
 			var peers []*lookuptest.Peer
 			for i := range lookups {
 				p := lookuptest.DialPeer(t, server.Addrs()[0])
@@ -52,7 +58,7 @@ func TestRoundsWaitForMemory(t *testing.T) {
 			for _, p := range peers {
 				p.Expect(t, hitText(hit))
 			}
-			require.Zero(t, service.Stat().BackendRejected+service.Stat().BackendTimeouts+server.Stat().Refused)
+			require.Zero(t, service.Stat().BackendRejected+service.Stat().BackendTimeouts+server.Stat().RequestsRefused)
 		})
 	}
 }
