@@ -12,9 +12,9 @@ import (
 // hashes of 32 bytes.
 const SmallBytes = 64 << 10
 
-// Admission bounds the bytes of requests. A quarter of them is for small ones alone: large ones cannot keep them out. Who
-// has some may take only as many more as are left then: at most half of what others leave. Who can wait waits for that,
-// small ones first. Safe for concurrent use.
+// Admission bounds the bytes of requests. A quarter of them is for small ones alone: large ones cannot keep them out.
+// Who has some may take only as many more as are left then: at most half of what others leave. Who can wait waits for
+// that, small ones first. Safe for concurrent use.
 type Admission struct {
 	max, share atomic.Int64
 	all, large atomic.Int64
@@ -54,8 +54,8 @@ func (a *Admission) maxLarge() int64 {
 	return most - kept
 }
 
-// MaxRequest returns how many bytes one sender gets at most: half of what large requests have, as none takes more than it
-// leaves.
+// MaxRequest returns how many bytes one sender gets at most: half of what large requests have, as none takes more than
+// it leaves.
 func (a *Admission) MaxRequest() int64 { return a.maxLarge() / 2 }
 
 // Max returns how many bytes all have at most.
@@ -67,8 +67,8 @@ func (a *Admission) Held() int64 { return a.all.Load() }
 // Scarce returns how many bytes are to be freed for an eighth to be left, 0 or less if none.
 func (a *Admission) Scarce() int64 { return a.Held() - a.max.Load()/8*7 }
 
-// Admit adds n bytes of a request. held is what its sender has already: if it is 0, they need only fit. It returns false and
-// adds nothing if that is too much.
+// Admit adds n bytes of a request. held is what its sender has already: if it is 0, they need only fit. It returns
+// false and adds nothing if that is too much.
 func (a *Admission) Admit(n int64, small bool, held int64) bool {
 	if held == 0 {
 		return a.add(n, small, 0)
@@ -76,12 +76,12 @@ func (a *Admission) Admit(n int64, small bool, held int64) bool {
 	return a.add(n, small, held+n)
 }
 
-// Take adds n bytes to those that a sender holds, as small ones, unless it has more than it leaves then. This also holds for
-// its first.
+// Take adds n bytes to those that a sender holds, as small ones, unless it has more than it leaves then. This also
+// holds for its first.
 func (a *Admission) Take(n, held int64) bool { return a.add(n, true, held+n) }
 
-// Wait adds n bytes when they fit and some are left then, unless ctx ends before. Small requests are first, of each size
-// those of few bytes. It returns the error of ctx if nothing was added.
+// Wait adds n bytes when they fit and some are left then, unless ctx ends before. Small requests are first, of each
+// size those of few bytes. It returns the error of ctx if nothing was added.
 func (a *Admission) Wait(ctx context.Context, n int64, small bool, some int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -185,10 +185,10 @@ type Holder struct {
 // Bytes returns how many bytes it holds. Any goroutine may call it.
 func (h *Holder) Bytes() int64 { return h.bytes.Load() }
 
-// Set makes a holder hold n bytes, of which some are kept: they have arrived and are not read. It has its own share. Beyond
-// that what is kept counts as small, and the rest as large, and it may have no more than is left then: so who wants less is
-// admitted longer. If it waits for requests of its own, it may keep as much as is left, and hold no more than before in any
-// case. Set returns false and changes nothing if that is too much.
+// Set makes a holder hold n bytes, of which some are kept: they have arrived and are not read. It has its own share.
+// Beyond that what is kept counts as small, and the rest as large, and it may have no more than is left then: so who
+// wants less is admitted longer. If it waits for requests of its own, it may keep as much as is left, and hold no more
+// than before in any case. Set returns false and changes nothing if that is too much.
 func (a *Admission) Set(h *Holder, n, kept int64, waits bool) bool {
 	share := a.share.Load()
 	hadSmall, hadLarge := parts(h.Bytes(), h.kept, h.share)
