@@ -58,7 +58,7 @@ func (c *backendCalls) run(ctx context.Context, kind callKind, memory *keyBytes,
 		err     error
 	}
 	returned := make(chan struct{})
-	memory.hold()
+	memory.addHolder()
 	go func() {
 		defer close(returned)
 		defer memory.release()

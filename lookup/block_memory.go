@@ -127,7 +127,7 @@ func (m *blockMemory) add(call callBegin, g groupKeys, hashes coordinator.Hashes
 	}
 	for last, rest := -1, blocks; rest != 0; rest &= rest - 1 {
 		copy(block.hash[:], hashes.At(first+bits.TrailingZeros64(rest)*stride))
-		if last = m.young.put(&block, last+1, call.written, m.account.TryReserve); last < 0 {
+		if last = m.young.put(&block, last+1, call.written, m.account.Reserve); last < 0 {
 			return
 		}
 	}
@@ -148,14 +148,14 @@ func (m *blockMemory) beginGeneration() {
 		return
 	}
 	defer m.making.Unlock()
-	if !m.isDue() || !m.account.TryReserve(int64(4*numSlots(m.maxBlocks))) {
+	if !m.isDue() || !m.account.Reserve(int64(4*numSlots(m.maxBlocks))) {
 		return
 	}
 	m.mu.RLock()
 	old, epoch, since := m.old, m.epoch, m.now()-m.keep
 	m.mu.RUnlock()
 	t := m.newTable(m.maxBlocks)
-	t.addUsed(old, since, m.account.TryReserve)
+	t.addUsed(old, since, m.account.Reserve)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.keep == 0 || m.epoch != epoch {

@@ -305,7 +305,7 @@ func TestSharePanic(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		close(s.remote.shared.cpu.small) // taking a token panics
+		s.remote.shared.memory = nil // adding what is found panics
 		begun := time.Now()
 		close(gate.Open)
 		require.NotNil(t, <-panics)

@@ -3,7 +3,7 @@ package lookup
 import "errors"
 
 // Errors of requests, which peers read as the reason of a refusal, and of configurations. Beside
-// these, a request can fail with api.ErrPrompt, api.ErrNoStates and ErrNoMemory, with the errors of
+// these, a request can fail with api.ErrPrompt and api.ErrNoStates, with the errors of
 // package coordinator, over the memory index with index.ErrOtherHashLen and index.ErrClasses, and over a
 // store with those of package backend, of the store, or of the context. Any of them can come with
 // api.ErrPartlyDone.

@@ -2,80 +2,56 @@ package lookup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 
-	"golang.org/x/sync/semaphore"
+	"github.com/hitline/hitline/coordinator"
 )
 
-// ErrNoMemory refuses a request because all requests hold as much memory as they may, see
-// RemoteConfig.Memory.
-var ErrNoMemory = errors.New("all requests hold as much memory as the server allows: ask again later")
-
-// keyMemory bounds the memory of the keys of all calls in flight, with their answers. Small
-// requests have a quarter of it, larger ones the rest, each with its own queue: a request that
-// waits for much memory delays no small one. What is acquired is charged to the account, too.
-type keyMemory struct {
-	bytes        int64
-	small, large *semaphore.Weighted
-	account      *MemoryAccount // nil for none
-}
-
-// A small request takes at most bytes/smallPart. The quarter of the memory that small
-// requests have then serves eight of the largest of them at a time. By default one may
-// have 100,000 keys.
-const smallPart = 32
-
-func newKeyMemory(bytes int64, account *MemoryAccount) *keyMemory {
-	return &keyMemory{
-		bytes: bytes, small: semaphore.NewWeighted(bytes / 4), large: semaphore.NewWeighted(bytes - bytes/4), account: account,
-	}
-}
-
-// acquire waits for bytes until ctx ends. It fails with ErrTooManyKeys if they are more than half of
-// the memory of all requests. It does not wait for the account: if that refuses, it fails with
-// ErrNoMemory.
-func (m *keyMemory) acquire(ctx context.Context, bytes int64) (*keyBytes, error) {
-	if bytes > m.bytes/2 {
-		return nil, fmt.Errorf("%w: they take %d bytes, and a request gets %d at most", ErrTooManyKeys, bytes, m.bytes/2)
-	}
-	queue := m.large
-	if bytes <= m.bytes/smallPart {
-		queue = m.small
-	}
-	if err := queue.Acquire(ctx, bytes); err != nil {
-		return nil, err
-	}
-	if !m.account.Reserve(bytes) {
-		queue.Release(bytes)
-		return nil, fmt.Errorf("%w, the keys take %d bytes", ErrNoMemory, bytes)
-	}
-	b := &keyBytes{queue: queue, account: m.account, bytes: bytes}
-	b.holders.Store(1)
-	return b, nil
-}
-
-// keyBytes is memory that was acquired. The lookup and its call of the backend hold it
-// together, as an abandoned call outlives the lookup.
+// keyBytes is memory of the keys of a call, with their answers. The lookup and its call of the backend hold it together, as
+// an abandoned call outlives the lookup.
 type keyBytes struct {
-	queue   *semaphore.Weighted
-	account *MemoryAccount
+	of      *SharedBackend
 	bytes   int64
 	holders atomic.Int32
 }
 
-// hold adds a holder. A nil keyBytes holds nothing.
-func (b *keyBytes) hold() {
-	if b != nil {
-		b.holders.Add(1)
+// admitKeys waits for memory until ctx ends: no request takes more than it leaves then, and those that take little are first.
+// So it fails with ErrTooManyKeys for more than half of the memory of all requests.
+func (b *SharedBackend) admitKeys(ctx context.Context, bytes int64) (*keyBytes, error) {
+	if most := b.keys.Max() / 2; bytes > most {
+		return nil, fmt.Errorf("%w: they take %d bytes, and a request gets %d at most", ErrTooManyKeys, bytes, most)
+	}
+	if err := b.keys.Wait(ctx, bytes, true, bytes); err != nil {
+		return nil, err
+	}
+	b.cfg.Memory.Charge(bytes) // MaxKeyBytes is a part of its bound
+	k := &keyBytes{of: b, bytes: bytes}
+	k.holders.Store(1)
+	return k, nil
+}
+
+// addHolder adds a holder. A nil keyBytes is no memory.
+func (k *keyBytes) addHolder() {
+	if k != nil {
+		k.holders.Add(1)
 	}
 }
 
 // release removes a holder. The last one frees the memory.
-func (b *keyBytes) release() {
-	if b != nil && b.holders.Add(-1) == 0 {
-		b.queue.Release(b.bytes)
-		b.account.Free(b.bytes)
+func (k *keyBytes) release() {
+	if k != nil && k.holders.Add(-1) == 0 {
+		k.of.cfg.Memory.Free(k.bytes)
+		k.of.keys.Free(k.bytes, true)
 	}
+}
+
+// maxExpected returns how many hashes of a length a lookup asks for at once because it expects them: their keys take at most half of
+// what a request gets. So none is refused for what it need not ask for.
+func (p *PoolBackend) maxExpected(hashLen int) int {
+	bytes := int64(0)
+	for _, prefix := range p.full {
+		bytes += coordinator.KeyBytes(prefix, hashLen)
+	}
+	return int(p.shared.keys.Max() / 4 / max(1, bytes))
 }

@@ -1,18 +1,17 @@
 package lookup
 
 import (
-	"sync"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/lookuptest"
 )
 
-// TestKeysInAccount has the account refuse the keys of a request: it is answered at once,
-// without a call. Keys are charged until the call that has them returns.
+// Keys are charged until the call that has them returns, also to an account that is full: they have a part of it.
 func TestKeysInAccount(t *testing.T) {
 	const blocks = 100
 	keys := lookuptest.Chain("a", blocks, 32)
@@ -31,27 +30,17 @@ func TestKeysInAccount(t *testing.T) {
 			require.Equal(t, want, hit.Tokens)
 		}
 
-		require.True(t, account.Reserve(3_999_999)) // by others
-		_, err = s.Lookup(t.Context(), blocks*16, hashes)
-		require.ErrorIs(t, err, ErrNoMemory)
-		_, err = s.Explain(t.Context(), blocks*16, hashes)
-		require.ErrorIs(t, err, ErrNoMemory)
-		stat := s.Stat()
-		require.EqualValues(t, 2, stat.BackendRejected)
-		require.Zero(t, stat.BackendErrors+stat.BackendTimeouts)
-		require.Zero(t, s.remote.rounds.Load())
-		require.EqualValues(t, 3_999_999, held())
-		account.Free(3_999_999)
-
-		look(0) // it times out, and its call goes on
+		account.Charge(3_999_999) // by others
+		look(0)                   // it times out, and its call goes on
 		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
-		require.Positive(t, held())
+		require.Greater(t, held(), int64(4_000_000))
+		require.Equal(t, s.remote.shared.keys.Held(), held()-3_999_999)
 		close(open)
 		synctest.Wait()
-		require.Zero(t, held())
+		require.EqualValues(t, 3_999_999, held())
 		look(blocks * 16)
-		require.Zero(t, held())
-		require.True(t, s.remote.shared.keyMemory.small.TryAcquire(s.remote.shared.cfg.MaxKeyBytes/4), "no key memory is lost")
+		require.EqualValues(t, 3_999_999, held())
+		require.Zero(t, s.remote.shared.keys.Held())
 	})
 }
 
@@ -85,6 +74,12 @@ func (s *sizedStore) Exists(keys *coordinator.Keys) ([]int, error) {
 	return make([]int, keys.Len()), nil
 }
 
+// takeLarge takes the tokens that large lookups may have.
+func takeLarge(s *Service) {
+	for s.remote.shared.cpu.Admit(1, false, 0) {
+	}
+}
+
 // TestSmallRoundsHaveCPU has long lookups hold all their tokens. A lookup of few keys does not wait for
 // them. One of few hashes on very many ranks has many keys.
 func TestSmallRoundsHaveCPU(t *testing.T) {
@@ -99,16 +94,15 @@ func TestSmallRoundsHaveCPU(t *testing.T) {
 			require.NoError(t, err)
 			return store.Calls.Load() - before
 		}
-		for range cap(s.remote.shared.cpu.large) {
-			s.remote.shared.cpu.large <- struct{}{}
-		}
+		takeLarge(s)
+		held := s.remote.shared.cpu.Held()
 		require.EqualValues(t, 1, look(10))
 		require.Zero(t, look(1000), "few hashes, many keys")
 		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
-		require.Empty(t, s.remote.shared.cpu.small, "all are free again")
-		<-s.remote.shared.cpu.large
+		require.Equal(t, held, s.remote.shared.cpu.Held(), "all are free again")
+		s.remote.shared.cpu.Free(1, false)
 		require.EqualValues(t, 1, look(1000))
-		require.Len(t, s.remote.shared.cpu.large, cap(s.remote.shared.cpu.large)-1)
+		require.Equal(t, held-1, s.remote.shared.cpu.Held())
 	})
 }
 
@@ -117,14 +111,14 @@ func TestComparingTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := NewService(ServiceConfig{Pool: coordinator.Pool{}, Backend: hourLease{&lookuptest.KeyStore{}}})
 		require.NoError(t, err)
-		s.remote.shared.cpu.small = make(chan struct{}, 1)
-		l, others := s.remote.newLookup(t.Context(), modeAsk), 0
-		defer l.end()
+		s.remote.shared.cpu = admission.New(1, 0)
 		hashes := coordinator.NewHashes(lookuptest.Chain("a", 64, 32), 32)
-		for i := range 4 * turnBlocks / 64 {
-			if i%(turnBlocks/64) == 0 {
+		l, others := s.remote.newLookup(t.Context(), hashes, modeAsk), 0
+		defer l.end()
+		for i := range 4 * quotaBlocks / 64 {
+			if i%(quotaBlocks/64) == 0 {
 				go func() {
-					other := s.remote.newLookup(t.Context(), modeAsk)
+					other := s.remote.newLookup(t.Context(), hashes, modeAsk)
 					others++
 					other.end()
 				}()
@@ -138,28 +132,7 @@ func TestComparingTakesTurns(t *testing.T) {
 				}
 			}
 			compare(0, hashes, 0, 1, ^uint64(0))
-			require.Equal(t, (i+1)*64/turnBlocks, others, i)
+			require.Equal(t, (i+1)*64/quotaBlocks, others, i)
 		}
 	})
-}
-
-// TestKeyMemoryConcurrently has many requests acquire and release: no byte is lost.
-func TestKeyMemoryConcurrently(t *testing.T) {
-	account := NewMemoryAccount(5_000)
-	m := newKeyMemory(60_000, account)
-	var all sync.WaitGroup
-	for i := range 8 {
-		all.Go(func() {
-			for range 1000 {
-				if keys, err := m.acquire(t.Context(), int64(i)*1000); err == nil {
-					keys.release()
-				}
-			}
-		})
-	}
-	all.Wait()
-	bytes, _, _ := account.Usage()
-	require.Zero(t, bytes)
-	require.True(t, m.small.TryAcquire(15_000))
-	require.True(t, m.large.TryAcquire(45_000))
 }

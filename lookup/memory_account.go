@@ -22,45 +22,27 @@ func NewMemoryAccount(maxBytes int64) *MemoryAccount {
 // SetMax sets the bound. What is held beyond it stays, and nothing is reserved until it is freed.
 func (a *MemoryAccount) SetMax(maxBytes int64) { a.maxBytes.Store(maxBytes) }
 
-// Reserve adds n bytes, and returns false and counts a refusal if the bound would be exceeded.
-// A nil account has no bound.
+// Reserve adds n bytes of what may be left out, and returns false if the bound would be exceeded. A nil account has no bound.
 func (a *MemoryAccount) Reserve(n int64) bool {
-	ok := a.TryReserve(n)
-	if !ok {
-		a.refused.Add(1)
-	}
-	return ok
-}
-
-// TryReserve is Reserve for what may be left out: a refusal is not counted.
-func (a *MemoryAccount) TryReserve(n int64) bool {
 	if a == nil {
 		return true
 	}
-	if total := a.bytes.Add(n); n > 0 && a.exceeds(total) {
+	total, most := a.bytes.Add(n), a.maxBytes.Load()
+	if n > 0 && most > 0 && total > most {
 		a.bytes.Add(-n)
 		return false
 	}
 	return true
 }
 
-// Charge adds n bytes, which may be negative. It returns false if the bound is exceeded: the
-// caller holds them already, and should free others.
-func (a *MemoryAccount) Charge(n int64) bool {
-	if a == nil {
-		return true
+// Charge adds n bytes that something else bounds.
+func (a *MemoryAccount) Charge(n int64) {
+	if a != nil {
+		a.bytes.Add(n)
 	}
-	total := a.bytes.Add(n)
-	return !a.exceeds(total)
 }
 
-// exceeds reports whether so many bytes are more than the bound.
-func (a *MemoryAccount) exceeds(total int64) bool {
-	most := a.maxBytes.Load()
-	return most > 0 && total > most
-}
-
-// Refuse counts a refusal that Charge has led to.
+// Refuse counts a request that is refused, or a connection that is closed, for memory.
 func (a *MemoryAccount) Refuse() {
 	if a != nil {
 		a.refused.Add(1)

@@ -129,7 +129,7 @@ func (p *PoolBackend) askAside(ctx context.Context, lists []groupBlocks, peek bo
 			bytes += int64(n) * coordinator.KeyBytes(prefix, hashLen)
 		}
 	}
-	memory, err := p.shared.keyMemory.acquire(ctx, bytes)
+	memory, err := p.shared.admitKeys(ctx, bytes)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 
 // lookup returns the hit of numTokens tokens over the backend, which is likely to have the first expected blocks. In modePeek nobody
 // is about to load them. A failing backend is a hit of 0 and no error, as in the reference. It fails where the rules do, and with
-// ErrTooManyKeys and ErrNoMemory.
+// ErrTooManyKeys.
 func (p *PoolBackend) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, mode lookupMode) (Answer, error) {
 	return p.end(ctx, p.lookupCoalesced(ctx, numTokens, hashes, expected, mode))
 }
@@ -50,7 +50,7 @@ func (p *PoolBackend) lookupCoalesced(ctx context.Context, numTokens int64, hash
 
 // ask asks the backend.
 func (p *PoolBackend) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, mode lookupMode) (o outcome) {
-	l := p.newLookup(ctx, mode)
+	l := p.newLookup(ctx, hashes, mode)
 	defer l.end()
 	l.expected = min(expected, p.maxExpected(hashes.HashLen()))
 	o.hit, o.ending, o.err = p.coord.LookupEnding(numTokens, hashes, l)
@@ -60,16 +60,6 @@ func (p *PoolBackend) ask(ctx context.Context, numTokens int64, hashes coordinat
 	o.incomplete = l.incomplete
 	l.countRemembered()
 	return o
-}
-
-// maxExpected returns how many hashes of a length a lookup asks for at once because it expects them: their keys take at most half of
-// what a request gets. So none is refused for what it need not ask for.
-func (p *PoolBackend) maxExpected(hashLen int) int {
-	bytes := int64(0)
-	for _, prefix := range p.full {
-		bytes += coordinator.KeyBytes(prefix, hashLen)
-	}
-	return int(p.shared.keyMemory.bytes / 4 / max(1, bytes))
 }
 
 // LookupKnown is Lookup if every block that matters was found a moment ago. It makes no call, and takes
@@ -95,7 +85,7 @@ func (p *PoolBackend) LookupKnown(numTokens int64, hashes coordinator.Hashes) (A
 // explain returns the explanation of a lookup over the backend. It fails when the backend
 // does.
 func (p *PoolBackend) explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
-	l := p.newLookup(ctx, modePeek)
+	l := p.newLookup(ctx, hashes, modePeek)
 	defer l.end()
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
 		return api.Explanation{}, p.shared.countLate(&p.requests, err, callExists)

@@ -23,8 +23,8 @@ type RemoteConfig struct {
 	MaxBytes int64
 	// MaxKeyBytes bounds the memory of the keys of all calls in flight, with their answers
 	// and a copy of their text, which a backend sends. A request waits for memory until
-	// its time is up. One that takes up to a 32nd of it waits in a quarter that larger
-	// ones do not use. One that takes more than half by itself is refused. Default 1 GiB: two
+	// its time is up, those that take little first: none takes more than it leaves.
+	// One that takes more than half by itself is refused. Default 1 GiB: two
 	// million keys of 100 bytes for one request, which is a prompt of 4 million tokens on 8
 	// ranks in blocks of 16. Stores and evicts do not count: they are made in calls of 16,384
 	// keys.
@@ -38,8 +38,7 @@ type RemoteConfig struct {
 	// 0.3.13.post1 do for grouped keys, and 0.3.14 does not: a quarter of the lease then counts in place of half.
 	Grouped bool
 	// Memory, if set, counts the keys and answers of calls, in addition to what it counts of others.
-	// MaxBytes is then at most 3/16 of its bound, and MaxKeyBytes 10/16. If it refuses more, a
-	// request does not wait: it is refused, and BackendRejected counts it.
+	// MaxBytes is then at most 3/16 of its bound, and MaxKeyBytes 10/16.
 	Memory *MemoryAccount
 	// NumBlocks is how many blocks of a pool's HashBlockSize tokens the backend has room for, in
 	// all groups and on all ranks. Default: what the Backend says, else it is not known.

@@ -20,7 +20,7 @@ type remoteLookup struct {
 	cpu         cpuToken
 	memory      *keyBytes // of the keys and answers of the current round, nil for none
 	incomplete  bool      // the last call failed, or was not made, because ctx had ended
-	refused     error     // ErrTooManyKeys, ErrNoMemory or errUnknownBlocks: no further call is made
+	refused     error     // ErrTooManyKeys or errUnknownBlocks: no further call is made
 	rememberFor int64     // ns for which what was found is known
 	usedMemory  bool      // some block was known
 	call        callBegin // the last one; zero before
@@ -30,10 +30,10 @@ type remoteLookup struct {
 var _ coordinator.KeyStore = (*remoteLookup)(nil)
 
 // newLookup returns a lookup that waits for a CPU token. The caller must call end.
-func (p *PoolBackend) newLookup(ctx context.Context, mode lookupMode) *remoteLookup {
+func (p *PoolBackend) newLookup(ctx context.Context, hashes coordinator.Hashes, mode lookupMode) *remoteLookup {
 	l := &remoteLookup{
 		pool: p, mode: mode, rememberFor: p.shared.memory.rememberFor(),
-		cpu: cpuToken{ctx: ctx, tokens: p.shared.cpu.small},
+		cpu: cpuToken{ctx: ctx, of: p.shared.cpu, small: p.IsSmall(len(hashes.Bytes()))},
 	}
 	l.cpu.take()
 	return l
@@ -49,11 +49,7 @@ const smallHashes = 2048
 
 var errUnknownBlocks = errors.New("the backend must be asked")
 
-// smallRoundBytes is how much memory a round of few keys takes at most: 500 keys, built in 100 microseconds.
-const smallRoundBytes = 128 << 10
-
-// Reserve waits for memory. It fails with ErrTooManyKeys and ErrNoMemory as keyMemory.acquire does,
-// and in modeKnown.
+// Reserve waits for memory. It fails with ErrTooManyKeys, and in modeKnown.
 func (l *remoteLookup) Reserve(bytes int64) (err error) {
 	if l.mode == modeKnown { // a block is not known
 		l.refused = errUnknownBlocks
@@ -62,18 +58,15 @@ func (l *remoteLookup) Reserve(bytes int64) (err error) {
 	l.releaseMemory() // of the round before
 	l.cpu.free()
 	shared, requests := l.pool.shared, &l.pool.requests
-	l.memory, err = shared.keyMemory.acquire(l.cpu.ctx, bytes)
+	l.memory, err = shared.admitKeys(l.cpu.ctx, bytes)
 	switch {
-	case errors.Is(err, ErrTooManyKeys) || errors.Is(err, ErrNoMemory):
+	case errors.Is(err, ErrTooManyKeys):
 		requests.rejected.Add(1)
 		l.refused = err
 		return err
 	case err != nil:
 		l.incomplete = true
 		return shared.countLate(requests, err, callExists)
-	}
-	if l.cpu.tokens = shared.cpu.large; bytes <= smallRoundBytes {
-		l.cpu.tokens = shared.cpu.small
 	}
 	if l.cpu.take(); !l.cpu.held {
 		l.incomplete = true
@@ -101,7 +94,7 @@ func (l *remoteLookup) Known(g int, hashes coordinator.Hashes, first, stride int
 	if l.left < 0 {
 		return 0
 	}
-	l.cpu.useTurn(bits.OnesCount64(blocks))
+	l.cpu.spend(bits.OnesCount64(blocks))
 	known := l.pool.shared.memory.present.lookup(l.pool.groups[g], hashes, first, stride, blocks, l.rememberFor)
 	l.usedMemory = l.usedMemory || known != 0
 	if l.mode == modeKnown {
@@ -118,7 +111,7 @@ func (l *remoteLookup) Found(g int, hashes coordinator.Hashes, first, stride int
 	if l.mode == modePeek {
 		return
 	}
-	l.cpu.useTurn(bits.OnesCount64(blocks))
+	l.cpu.spend(bits.OnesCount64(blocks))
 	l.pool.shared.memory.present.add(l.call, l.pool.groups[g], hashes, first, stride, blocks)
 }
 

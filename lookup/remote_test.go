@@ -99,9 +99,7 @@ func TestRemoteExplainTakesItsTurn(t *testing.T) {
 		store := &lookuptest.KeyStore{}
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
 		require.NoError(t, err)
-		for range cap(s.remote.shared.cpu.large) {
-			s.remote.shared.cpu.large <- struct{}{}
-		}
+		takeLarge(s)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, err = s.Explain(t.Context(), 8192*16, hashes)
@@ -110,10 +108,11 @@ func TestRemoteExplainTakesItsTurn(t *testing.T) {
 		require.Zero(t, store.Calls.Load())
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<10))
 		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
-		<-s.remote.shared.cpu.large
+		held := s.remote.shared.cpu.Held()
+		s.remote.shared.cpu.Free(1, false)
 		_, err = s.Explain(t.Context(), 8192*16, hashes)
 		require.NoError(t, err)
-		require.Len(t, s.remote.shared.cpu.large, cap(s.remote.shared.cpu.large)-1, "and gives it back")
+		require.Equal(t, held-1, s.remote.shared.cpu.Held(), "and gives it back")
 	})
 }
 
@@ -502,7 +501,7 @@ func TestRemoteManyKeys(t *testing.T) {
 				return ctx.Err()
 			}
 		}
-		s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{MaxKeyBytes: 640_000}})
+		s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{MaxKeyBytes: 672_000}})
 		require.NoError(t, err)
 		lookup := func(hashes coordinator.Hashes, want int64) {
 			hit, err := s.Lookup(t.Context(), int64(16*hashes.Len()), hashes)
@@ -510,11 +509,8 @@ func TestRemoteManyKeys(t *testing.T) {
 			require.Equal(t, want, hit.Tokens)
 		}
 		whole := func() {
-			require.True(t, s.remote.shared.keyMemory.small.TryAcquire(160_000), "it is given back")
-			s.remote.shared.keyMemory.small.Release(160_000)
-			require.True(t, s.remote.shared.keyMemory.large.TryAcquire(480_000), "it is given back")
-			s.remote.shared.keyMemory.large.Release(480_000)
-			require.Empty(t, s.remote.shared.cpu.large)
+			require.Zero(t, s.remote.shared.keys.Held(), "it is given back")
+			require.Zero(t, s.remote.shared.cpu.Held())
 		}
 
 		_, err = s.Explain(t.Context(), 32000, all)
@@ -533,7 +529,7 @@ func TestRemoteManyKeys(t *testing.T) {
 		}
 		synctest.Wait()
 		require.EqualValues(t, 2, store.Calls.Load())
-		require.Empty(t, s.remote.shared.cpu.large, "who waits for room does not keep others from a processor")
+		require.Zero(t, s.remote.shared.cpu.Held(), "who waits for room does not keep others from a processor")
 		close(open)
 		asks.Wait()
 		lookup(half, 16000)

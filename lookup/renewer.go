@@ -120,7 +120,7 @@ func (r *Renewer) queue(conn any, q *queuedRenewal) bool {
 	if !r.bytes.Admit(q.bytes, q.isSmall(), held) {
 		return false
 	}
-	if !r.account.TryReserve(q.bytes) {
+	if !r.account.Reserve(q.bytes) {
 		r.bytes.Free(q.bytes, q.isSmall())
 		return false
 	}

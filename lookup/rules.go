@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -17,9 +18,21 @@ type Answer struct {
 
 // rules are those of the pool of one service, for the numbers of its lookups. Immutable.
 type rules struct {
-	coord *coordinator.Coordinator
-	pool  coordinator.Pool
+	coord       *coordinator.Coordinator
+	pool        coordinator.Pool
+	keysPerHash int // over a store, at least one for each group
 }
+
+func newRules(coord *coordinator.Coordinator) rules {
+	r := rules{coord: coord, pool: coord.Pool()}
+	for g := range coord.NumGroups() {
+		r.keysPerHash += max(1, len(coord.Ranks(g))/coord.KeyStride(g))
+	}
+	return r
+}
+
+// IsSmall reports whether a request about so many bytes of hashes is little work: it does not wait for those that are much.
+func (r *rules) IsSmall(hashBytes int) bool { return hashBytes*r.keysPerHash <= admission.SmallBytes }
 
 // alignPrompt rounds numTokens down as vLLM's scheduler does.
 func (r *rules) alignPrompt(numTokens int64) int64 {

@@ -59,7 +59,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		return nil, fielderror.New([]string{"groups"}, "%w: a pool of %d groups; at most %d are served", ErrUnsupported, n, index.MaxGroups)
 	}
 	s := &Service{
-		rules: rules{coord, coord.Pool()}, configured: cfg.Pool, ranks: newGroupRanks(coord),
+		rules: newRules(coord), configured: cfg.Pool, ranks: newGroupRanks(coord),
 		version: cmp.Or(cfg.Version, "devel"), counters: newCounters(),
 	}
 	for _, places := range s.ranks.required(coord) {
@@ -125,7 +125,7 @@ var _ api.PrefixCache = (*Service)(nil)
 // Over the memory index it ignores ctx, and does not allocate in the steady state. Over a backend it
 // waits for the answer until ctx ends, at most RemoteConfig.Timeout and some
 // milliseconds. If the backend fails or is late, or ctx ends first, the hit is 0 and the
-// error nil. It fails with ErrTooManyKeys and ErrNoMemory. A lookup whose ctx is cancelled is not
+// error nil. It fails with ErrTooManyKeys. A lookup whose ctx is cancelled is not
 // counted. A call of a backend that does not heed its context is abandoned. While 64 or more such
 // calls have not returned, further ones are not made: see backend.Backend.
 func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {

@@ -5,20 +5,21 @@ import (
 	"runtime"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup/api"
 )
 
 // SharedBackend is a backend that the services of several pools ask. They have one circuit
 // breaker, and one bound each on calls and on keys in memory. Safe for concurrent use.
 type SharedBackend struct {
-	backend   backend.Backend
-	cfg       RemoteConfig
-	health    *health
-	memory    *storeMemory
-	keyMemory *keyMemory
-	cpu       *cpuTokens
-	reads     *backendCalls
-	changes   *backendCalls
+	backend backend.Backend
+	cfg     RemoteConfig
+	health  *health
+	memory  *storeMemory
+	keys    *admission.Admission // memory of the keys of all calls in flight
+	cpu     *admission.Admission // tokens: see cpuToken
+	reads   *backendCalls
+	changes *backendCalls
 }
 
 // NewSharedBackend returns store for services: see ServiceConfig.Shared. The caller closes
@@ -28,10 +29,10 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	b := &SharedBackend{backend: store, cfg: cfg.withDefaults(), cpu: newCPUTokens(runtime.GOMAXPROCS(0))}
+	b := &SharedBackend{backend: store, cfg: cfg.withDefaults(), cpu: admission.New(numCPUTokens(runtime.GOMAXPROCS(0)), 0)}
 	b.health = newHealth(store, &b.cfg, logger)
 	b.memory = newStoreMemory(store, &b.cfg, logger)
-	b.keyMemory = newKeyMemory(b.cfg.MaxKeyBytes, b.cfg.Memory)
+	b.keys = admission.New(b.cfg.MaxKeyBytes, 0)
 	durations := new(callDurations)
 	b.reads = newBackendCalls(store, max(maxAbandonedReads, 2*b.cfg.Workers), durations)
 	b.changes = newBackendCalls(store, maxAbandonedChanges, durations)

@@ -83,7 +83,7 @@ func (c *Client) exist(ctx context.Context, keys backend.Keys, peek bool) ([]int
 		return nil, err
 	}
 	conns, chunks := 1, (len(e.answers)+e.chunkLen-1)/e.chunkLen
-	for conns < min(chunks, cap(c.tokens.all)/2) && c.tryAcquire(large) {
+	for conns < min(chunks, c.cfg.Conns/2) && c.tryAcquire(large) {
 		conns++
 	}
 	if conns == 1 {
@@ -116,7 +116,7 @@ func (c *Client) pull(ctx context.Context, e *existCall, large bool) error {
 }
 
 // pullOnConn asks for the rest [from, to) of a chunk and for further ones on one connection, until
-// none is left or other calls may wait for the connection. Then it releases.
+// none is left or other calls wait for a connection. Then it releases.
 func (c *Client) pullOnConn(ctx context.Context, e *existCall, from, to *int, large bool) (done bool, err error) {
 	defer c.release(large)
 	err = c.withConn(ctx, func(cn *conn) error {
@@ -140,7 +140,7 @@ func (c *Client) pullOnConn(ctx context.Context, e *existCall, from, to *int, la
 				return err
 			}
 			e.finish(*from, end)
-			if *from = end; c.allBusy() {
+			if *from = end; c.tokens.IsWaited() {
 				return nil
 			}
 		}

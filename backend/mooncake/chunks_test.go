@@ -64,7 +64,7 @@ func TestChunks(t *testing.T) {
 		require.NoError(t, err, c)
 		require.Equal(t, want, answers, c)
 		require.EqualValues(t, c.chunks, arrived.Load(), c)
-		eventually(t, "all tokens are back", func() bool { return len(client.tokens.all) == 0 })
+		eventually(t, "all tokens are back", func() bool { return client.tokens.Held() == 0 })
 	}
 }
 
@@ -94,7 +94,7 @@ func TestStopsAtGap(t *testing.T) {
 				}
 			case keys.KeyList[2*minChunkKeys]:
 				close(third)
-				eventually(t, "the gap is known", func() bool { return len(client.tokens.all) == 1 })
+				eventually(t, "the gap is known", func() bool { return client.tokens.Held() == 1 })
 			}
 			q.write(normal)
 		})
@@ -221,7 +221,7 @@ func TestChunkFails(t *testing.T) {
 	})
 	_, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys), false)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
-	eventually(t, "all tokens are back", func() bool { return len(client.tokens.all) == 0 })
+	eventually(t, "all tokens are back", func() bool { return client.tokens.Held() == 0 })
 	f.resetReply()
 	require.Eventually(t, func() bool {
 		_, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys), false)
@@ -266,7 +266,7 @@ func TestChunkEndsOthers(t *testing.T) {
 	})
 	_, err := client.Exists(contextWithin(t, time.Hour), backend.KeyList(keys), false)
 	require.ErrorContains(t, err, "boom")
-	eventually(t, "all tokens are back", func() bool { return len(client.tokens.all) == 0 })
+	eventually(t, "all tokens are back", func() bool { return client.tokens.Held() == 0 })
 }
 
 // TestLargeCallsLeaveConnections has large calls hang on all connections that they may use. A
@@ -303,8 +303,8 @@ func TestLargeCallsLeaveConnections(t *testing.T) {
 		require.ErrorIs(t, err, backend.ErrUnavailable)
 		close(open)
 		calls.Wait()
-		eventually(t, "all tokens are back", func() bool { return len(client.tokens.all) == 0 })
-		require.Empty(t, client.tokens.large)
+		eventually(t, "all tokens are back", func() bool { return client.tokens.Held() == 0 })
+		require.Zero(t, client.tokens.Held())
 	}
 }
 
@@ -336,7 +336,7 @@ func TestOneConnection(t *testing.T) {
 	calls.Wait()
 	require.Len(t, sizes, maxChunks+1)
 	require.Equal(t, 3, sizes[1])
-	eventually(t, "all tokens are back", func() bool { return len(client.tokens.all) == 0 })
+	eventually(t, "all tokens are back", func() bool { return client.tokens.Held() == 0 })
 }
 
 // blocksIn reports whether a goroutine blocks in a select, and has called these functions.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/admission"
 )
 
 // Client is a backend over a Mooncake store. It is safe for concurrent use.
@@ -17,9 +18,9 @@ type Client struct {
 	cfg       Config
 	ctx       context.Context // ends when Close begins
 	cancel    context.CancelFunc
-	tokens    requestTokens
-	dialing   chan struct{} // holds an element while a connection to the leader is dialled
-	fill      chan struct{} // makes fillLoop dial; capacity 1
+	tokens    *admission.Admission // of the requests in flight
+	dialing   chan struct{}        // holds an element while a connection to the leader is dialled
+	fill      chan struct{}        // makes fillLoop dial; capacity 1
 	discovery sync.WaitGroup
 	calls     sync.WaitGroup
 
@@ -45,7 +46,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		cfg: cfg, tokens: newRequestTokens(cfg.Conns), leaderState: newLeaderState(),
+		cfg: cfg, tokens: admission.New(int64(cfg.Conns), 0), leaderState: newLeaderState(),
 		dialing: make(chan struct{}, 1), fill: make(chan struct{}, 1),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())

@@ -279,7 +279,7 @@ func waitFilled(t testing.TB, c *Client) {
 	eventually(t, "all connections are idle", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return len(c.idle) == c.cfg.Conns && len(c.tokens.all) == 0
+		return len(c.idle) == c.cfg.Conns && c.tokens.Held() == 0
 	})
 }
 

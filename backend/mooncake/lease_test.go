@@ -127,7 +127,7 @@ func TestUnknownLease(t *testing.T) {
 			for range 10 {
 				checkExists(t, c)
 				eventually(t, "it is logged, and the connection is idle", func() bool {
-					return strings.Contains(log.String(), line) && len(c.tokens.all) == 0
+					return strings.Contains(log.String(), line) && c.tokens.Held() == 0
 				})
 			}
 			require.Equal(t, 1, strings.Count(log.String(), line))

@@ -10,78 +10,22 @@ import (
 	"github.com/hitline/hitline/internal/ctxerr"
 )
 
-// requestTokens allow the requests in flight, one token for each. A request of a large call
-// needs one of large, too, so that large calls leave connections to the others.
-type requestTokens struct{ all, large chan struct{} }
-
-// newRequestTokens returns tokens for conns connections. Large calls use three quarters of
-// them, and of several all but one.
-func newRequestTokens(conns int) requestTokens {
-	kept := conns / 4
-	if kept == 0 && conns > 1 {
-		kept = 1
-	}
-	return requestTokens{all: make(chan struct{}, conns), large: make(chan struct{}, conns-kept)}
-}
-
-// acquire waits for the tokens of one request. The caller must call release with the same
-// large.
+// acquire waits for a token, of which each request in flight has one. Large calls leave a quarter of them, and of several
+// at least one, to the others. The caller must call release with the same large.
 func (c *Client) acquire(ctx context.Context, large bool) error {
 	began := time.Now()
-	busy := func() error {
-		text := fmt.Sprintf("all %d connections were busy (backend.mooncake.conns): none was free", cap(c.tokens.all))
-		return wrapUnavailable(c.address(), ctxerr.Late(ctx.Err(), began, text))
+	if err := c.tokens.Wait(ctx, 1, !large, 0); err != nil {
+		text := fmt.Sprintf("all %d connections were busy (backend.mooncake.conns): none was free", c.cfg.Conns)
+		return wrapUnavailable(c.address(), ctxerr.Late(err, began, text))
 	}
-	if large {
-		select {
-		case c.tokens.large <- struct{}{}:
-		case <-ctx.Done():
-			return busy()
-		}
-	}
-	select {
-	case c.tokens.all <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		if large {
-			<-c.tokens.large
-		}
-		return busy()
-	}
+	return nil
 }
 
-// tryAcquire is acquire without waiting. It returns false if a token is not free.
-func (c *Client) tryAcquire(large bool) bool {
-	if large {
-		select {
-		case c.tokens.large <- struct{}{}:
-		default:
-			return false
-		}
-	}
-	select {
-	case c.tokens.all <- struct{}{}:
-		return true
-	default:
-		if large {
-			<-c.tokens.large
-		}
-		return false
-	}
-}
+// tryAcquire is acquire without waiting. It returns false if no token is free.
+func (c *Client) tryAcquire(large bool) bool { return c.tokens.Admit(1, !large, 0) }
 
-// release returns the tokens of acquire or tryAcquire.
-func (c *Client) release(large bool) {
-	<-c.tokens.all
-	if large {
-		<-c.tokens.large
-	}
-}
-
-// allBusy reports whether other calls may wait for a connection.
-func (c *Client) allBusy() bool {
-	return len(c.tokens.all) == cap(c.tokens.all) || len(c.tokens.large) == cap(c.tokens.large)
-}
+// release returns the token of acquire or tryAcquire.
+func (c *Client) release(large bool) { c.tokens.Free(1, !large) }
 
 // withConn runs do with a connection to the leader. If a reused connection turns out to be
 // closed by the master, it runs do again with another one: so do must not change the store. If the master may
@@ -267,7 +211,7 @@ func (c *Client) fillLoop() {
 func (c *Client) missingConn() (addr string, term uint64, missing bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	missing = c.leader != "" && !c.closed && len(c.idle)+len(c.tokens.all) < c.cfg.Conns
+	missing = c.leader != "" && !c.closed && len(c.idle)+int(c.tokens.Held()) < c.cfg.Conns
 	return c.leader, c.term, missing
 }
 

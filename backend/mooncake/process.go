@@ -158,7 +158,7 @@ func (c *Client) closeEnded() {
 // dropUnreachable drops the leader of a term, which could not be dialled, unless there are other connections to it.
 func (c *Client) dropUnreachable(term uint64) {
 	c.mu.Lock()
-	others := len(c.idle)+len(c.tokens.all) > 0
+	others := len(c.idle) > 0 || c.tokens.Held() > 0
 	c.mu.Unlock()
 	if !others && c.ctx.Err() == nil {
 		c.dropLeader(term)

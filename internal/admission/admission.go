@@ -1,16 +1,34 @@
-// Package admission bounds the memory of requests.
+// Package admission bounds what requests hold at a time: bytes of memory, or tokens of which each holds one.
 package admission
 
-import "sync/atomic"
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
 
-// SmallBytes is how many bytes a small request has at most: 2,048 hashes of 32 bytes.
+// SmallBytes is how many bytes a small request has at most, and a request of little work in hashes of its keys: 2,048
+// hashes of 32 bytes.
 const SmallBytes = 64 << 10
 
-// Admission bounds the bytes of requests. A quarter of them is for small ones alone: large ones cannot keep them out. Who
-// has some may take only as many more as are left then: at most half of what others leave. Safe for concurrent use.
+// Admission bounds the bytes of requests. A quarter of them is for small ones alone: large ones cannot keep them out.
+// Who has some may take only as many more as are left then: at most half of what others leave. Who can wait waits for
+// that, small ones first. Safe for concurrent use.
 type Admission struct {
 	max, share atomic.Int64
 	all, large atomic.Int64
+
+	mu         sync.Mutex
+	waiting    []*waiter // the next one first
+	numWaiting atomic.Int64
+}
+
+// waiter is a request that waits for n bytes, with some left then.
+type waiter struct {
+	n, some  int64
+	small    bool
+	admitted chan struct{} // closed when it has them
 }
 
 // New returns an Admission of at most maxBytes. Besides, each Holder has share bytes of its own.
@@ -26,11 +44,18 @@ func (a *Admission) Resize(maxBytes, share int64) {
 	a.share.Store(share)
 }
 
-// maxLarge is how many bytes large requests have at most.
-func (a *Admission) maxLarge() int64 { return a.max.Load() - a.max.Load()/4 }
+// maxLarge is how many bytes large requests have at most: of several tokens all but one, of few.
+func (a *Admission) maxLarge() int64 {
+	most := a.max.Load()
+	kept := most / 4
+	if kept == 0 && most > 1 {
+		kept = 1
+	}
+	return most - kept
+}
 
-// MaxRequest returns how many bytes one sender gets at most: half of what large requests have, as none takes more than it
-// leaves.
+// MaxRequest returns how many bytes one sender gets at most: half of what large requests have, as none takes more than
+// it leaves.
 func (a *Admission) MaxRequest() int64 { return a.maxLarge() / 2 }
 
 // Max returns how many bytes all have at most.
@@ -42,8 +67,8 @@ func (a *Admission) Held() int64 { return a.all.Load() }
 // Scarce returns how many bytes are to be freed for an eighth to be left, 0 or less if none.
 func (a *Admission) Scarce() int64 { return a.Held() - a.max.Load()/8*7 }
 
-// Admit adds n bytes of a request. held is what its sender has already: if it is 0, they need only fit. It returns false and
-// adds nothing if that is too much.
+// Admit adds n bytes of a request. held is what its sender has already: if it is 0, they need only fit. It returns
+// false and adds nothing if that is too much.
 func (a *Admission) Admit(n int64, small bool, held int64) bool {
 	if held == 0 {
 		return a.add(n, small, 0)
@@ -51,12 +76,72 @@ func (a *Admission) Admit(n int64, small bool, held int64) bool {
 	return a.add(n, small, held+n)
 }
 
-// Take adds n bytes to those that a sender holds, as small ones, unless it has more than it leaves then. This also holds for
-// its first.
+// Take adds n bytes to those that a sender holds, as small ones, unless it has more than it leaves then. This also
+// holds for its first.
 func (a *Admission) Take(n, held int64) bool { return a.add(n, true, held+n) }
+
+// Wait adds n bytes when they fit and some are left then, unless ctx ends before. Small requests are first, of each
+// size those of few bytes. It returns the error of ctx if nothing was added.
+func (a *Admission) Wait(ctx context.Context, n int64, small bool, some int64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !a.IsWaited() && a.tryAdd(n, small, some) {
+		return nil
+	}
+	w := &waiter{n, some, small, make(chan struct{})}
+	a.mu.Lock()
+	next := slices.IndexFunc(a.waiting, func(o *waiter) bool { return small && !o.small || small == o.small && n < o.n })
+	if next < 0 {
+		next = len(a.waiting)
+	}
+	a.waiting = slices.Insert(a.waiting, next, w)
+	a.numWaiting.Add(1)
+	a.admitWaiting()
+	a.mu.Unlock()
+	select {
+	case <-w.admitted:
+		return nil
+	case <-ctx.Done():
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := slices.Index(a.waiting, w)
+	if i < 0 {
+		return nil // it was admitted just now
+	}
+	a.remove(i)
+	a.admitWaiting() // those after it may need less
+	return ctx.Err()
+}
+
+// IsWaited reports whether requests wait.
+func (a *Admission) IsWaited() bool { return a.numWaiting.Load() > 0 }
+
+// admitWaiting admits those that wait, as far as they fit. mu is held.
+func (a *Admission) admitWaiting() {
+	for len(a.waiting) > 0 && a.tryAdd(a.waiting[0].n, a.waiting[0].small, a.waiting[0].some) {
+		close(a.waiting[0].admitted)
+		a.remove(0)
+	}
+}
+
+func (a *Admission) remove(i int) {
+	a.waiting = slices.Delete(a.waiting, i, i+1)
+	a.numWaiting.Add(-1)
+}
 
 // add adds n bytes, unless fewer than some are left then.
 func (a *Admission) add(n int64, small bool, some int64) bool {
+	ok := a.tryAdd(n, small, some)
+	if !ok {
+		a.wake() // those that wait may have failed meanwhile
+	}
+	return ok
+}
+
+// tryAdd is add, if others that have failed meanwhile try again.
+func (a *Admission) tryAdd(n int64, small bool, some int64) bool {
 	left := a.max.Load() - a.all.Add(n)
 	if !small {
 		left = min(left, a.maxLarge()-a.large.Add(n))
@@ -64,15 +149,29 @@ func (a *Admission) add(n int64, small bool, some int64) bool {
 	if left >= some {
 		return true
 	}
-	a.Free(n, small)
+	a.subtract(n, small)
 	return false
 }
 
 // Free subtracts n bytes that were admitted.
 func (a *Admission) Free(n int64, small bool) {
+	a.subtract(n, small)
+	a.wake()
+}
+
+func (a *Admission) subtract(n int64, small bool) {
 	a.all.Add(-n)
 	if !small {
 		a.large.Add(-n)
+	}
+}
+
+// wake admits those that wait, as something was freed.
+func (a *Admission) wake() {
+	if a.IsWaited() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.admitWaiting()
 	}
 }
 
@@ -86,10 +185,10 @@ type Holder struct {
 // Bytes returns how many bytes it holds. Any goroutine may call it.
 func (h *Holder) Bytes() int64 { return h.bytes.Load() }
 
-// Set makes a holder hold n bytes, of which some are kept: they have arrived and are not read. It has its own share. Beyond
-// that what is kept counts as small, and the rest as large, and it may have no more than is left then: so who wants less is
-// admitted longer. If it waits for requests of its own, it may keep as much as is left, and hold no more than before in any
-// case. Set returns false and changes nothing if that is too much.
+// Set makes a holder hold n bytes, of which some are kept: they have arrived and are not read. It has its own share.
+// Beyond that what is kept counts as small, and the rest as large, and it may have no more than is left then: so who
+// wants less is admitted longer. If it waits for requests of its own, it may keep as much as is left, and hold no more
+// than before in any case. Set returns false and changes nothing if that is too much.
 func (a *Admission) Set(h *Holder, n, kept int64, waits bool) bool {
 	share := a.share.Load()
 	hadSmall, hadLarge := parts(h.Bytes(), h.kept, h.share)

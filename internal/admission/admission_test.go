@@ -1,7 +1,10 @@
 package admission
 
 import (
+	"context"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -97,4 +100,83 @@ func TestResize(t *testing.T) {
 	require.True(t, a.Set(&h, 0, 0, false))
 	require.True(t, a.Set(&other, 0, 0, false))
 	require.Zero(t, a.Held()+a.large.Load())
+}
+
+// Of those that wait small ones are first, then those of few bytes. None takes more than it has to leave.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := New(1000, 0)
+		require.True(t, a.Admit(750, false, 0))
+		var mu sync.Mutex
+		var admitted []string
+		ctx, cancel := context.WithCancel(t.Context())
+		wait := func(ctx context.Context, name string, n int64, small bool, some int64) {
+			go func() {
+				if a.Wait(ctx, n, small, some) == nil {
+					mu.Lock()
+					defer mu.Unlock()
+					admitted = append(admitted, name)
+				}
+			}()
+			synctest.Wait()
+		}
+		wait(ctx, "given up", 300, true, 300)
+		wait(t.Context(), "large", 10, false, 0)
+		wait(t.Context(), "more", 200, true, 200)
+		wait(t.Context(), "less", 150, true, 150)
+		require.True(t, a.IsWaited())
+		require.Empty(t, admitted)
+		cancel()
+		synctest.Wait()
+		require.ErrorIs(t, a.Wait(ctx, 1, true, 0), context.Canceled, "its time was up before")
+		a.Free(50, false)
+		synctest.Wait()
+		require.Equal(t, []string{"less"}, admitted)
+		a.Free(100, false)
+		synctest.Wait()
+		require.Equal(t, []string{"less"}, admitted, "large ones do not overtake")
+		a.Free(150, true)
+		synctest.Wait()
+		require.ElementsMatch(t, []string{"less", "more", "large"}, admitted)
+		require.False(t, a.IsWaited())
+	})
+}
+
+// Of few tokens one is for small requests.
+func TestFewTokens(t *testing.T) {
+	for tokens, large := range map[int64]int{1: 1, 2: 1, 3: 2, 5: 4, 10: 8} {
+		a, n := New(tokens, 0), 0
+		for a.Admit(1, false, 0) {
+			n++
+		}
+		require.Equal(t, large, n, tokens)
+	}
+}
+
+// Many requests wait, are given up and free at once: nobody waits for what is free, and no byte is lost.
+func TestWaitConcurrently(t *testing.T) {
+	a := New(1000, 0)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for k := range 1000 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if k%3 == 0 {
+					go cancel()
+				}
+				n, small := int64(50*i+k%7), i%2 == 0
+				if k%10 == 0 {
+					if a.Admit(n, small, 0) {
+						a.Free(n, small)
+					}
+				} else if a.Wait(ctx, n, small, n) == nil {
+					a.Free(n, small)
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	require.Zero(t, a.Held()+a.large.Load())
+	require.False(t, a.IsWaited())
 }

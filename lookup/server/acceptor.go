@@ -91,8 +91,8 @@ func (a *acceptor) Fail(what, address string, err error) {
 	}
 }
 
-// Accept implements listen.Handler. It hands a connection to a loop. It closes it if there are MaxConnections, if it cannot
-// be served, or if the server drains and its loops are busy.
+// Accept implements listen.Handler. It hands a connection to a loop. It closes it if there are MaxConnections, if it
+// cannot be served, or if the server drains and its loops are busy.
 func (a *acceptor) Accept(socket int, conn net.Conn) { a.admit(a.listeners[socket], conn) }
 
 func (a *acceptor) admit(ln *listener, conn net.Conn) {
@@ -117,7 +117,9 @@ func (a *acceptor) cannotServe(ln *listener, err error) {
 // connection is closed.
 func (a *acceptor) admitCounted(ln *listener, conn net.Conn) error {
 	if ln.isTLS() {
-		err := a.tls.Serve(conn.(*net.TCPConn), ln.Address, &tlsOwner{acceptor: a, pending: pendingConn{peer: conn.RemoteAddr(), listener: ln}})
+		err := a.tls.Serve(conn.(*net.TCPConn), ln.Address, &tlsOwner{
+			acceptor: a, pending: pendingConn{peer: conn.RemoteAddr(), listener: ln},
+		})
 		if errors.Is(err, tlspair.ErrDraining) {
 			a.dropDraining(conn)
 			return nil

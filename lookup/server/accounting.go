@@ -22,7 +22,7 @@ type accounting struct {
 
 // newAccounting returns accounts of at most AccountBytes a pool, and a part of the memory account for all.
 func newAccounting(config *Config) *accounting {
-	cfg := tokens.Config{MaxBytes: config.AccountBytes, Reserve: config.Memory.TryReserve, Free: config.Memory.Free, Now: monotime.Now}
+	cfg := tokens.Config{MaxBytes: config.AccountBytes, Reserve: config.Memory.Reserve, Free: config.Memory.Free, Now: monotime.Now}
 	if _, most, _ := config.Memory.Usage(); most > 0 {
 		cfg.MaxTotalBytes = int(min(most/2, tokens.DefaultMaxTotalBytes))
 	}

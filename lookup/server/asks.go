@@ -14,9 +14,9 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// What becomes of each lookup is recorded for the account of its pool: see package tokens. An event loop reads all hashes of a
-// lookup for it, also those that cannot change the answer: the last one tells requests apart. The ask stays with the loop
-// until the reply is written, also while a worker has the job.
+// What becomes of each lookup is recorded for the account of its pool: see package tokens. An event loop reads all
+// hashes of a lookup for it, also those that cannot change the answer: the last one tells requests apart. The ask stays
+// with the loop until the reply is written, also while a worker has the job.
 
 // begin begins to record the lookup that has begun. Of other requests, and of those that are refused for what they say,
 // nothing is recorded.
@@ -60,16 +60,16 @@ func (as *asks) drop() {
 	as.current = nil
 }
 
-// take returns the ask of the request that has ended, nil if there is none.
-func (as *asks) take() *tokens.Ask {
+// detach returns the ask of the request that has ended, nil if there is none.
+func (as *asks) detach() *tokens.Ask {
 	a := as.current
 	as.current = nil
 	return a
 }
 
-// give gives a job the ask of its request.
-func (as *asks) give(j *job) {
-	if j.lookup.ask = as.take(); j.lookup.ask != nil {
+// attachTo gives a job the ask of its request.
+func (as *asks) attachTo(j *job) {
+	if j.lookup.ask = as.detach(); j.lookup.ask != nil {
 		j.lookup.askIndex = len(as.jobs)
 		as.jobs = append(as.jobs, j)
 	}
@@ -128,7 +128,7 @@ func (as *asks) beginChange(q *netproto.Request) {
 // endInline records what was answered inline.
 func (as *asks) endInline(tag netproto.Tag, answer lookup.Answer, err error) {
 	s := as.session
-	switch a := as.take(); {
+	switch a := as.detach(); {
 	case operations[tag].lookup:
 		as.answer(a, answer, tokens.Missing{}, err)
 	case a != nil && (err == nil || s.inline.change.Changed() > 0):
@@ -138,7 +138,8 @@ func (as *asks) endInline(tag netproto.Tag, answer lookup.Answer, err error) {
 	}
 }
 
-// sampleMissing keeps some blocks that a lookup over a store lacked, for a look whether they are saved. A worker calls it.
+// sampleMissing keeps some blocks that a lookup over a store lacked, for a look whether they are saved. A worker calls
+// it.
 func (j *job) sampleMissing() {
 	e := &j.lookup.answer.Ending
 	if j.pool.account == nil || j.service.Backend() == nil || e.Failed {
@@ -174,8 +175,8 @@ func (j *job) recordKeys(at coordinator.GroupRank, removed bool) {
 	}
 }
 
-// recordPlace records keys that a worker has stored or evicted at a place. What is stored over a store is not recorded: engines
-// store there themselves.
+// recordPlace records keys that a worker has stored or evicted at a place. What is stored over a store is not recorded:
+// engines store there themselves.
 func (j *job) recordPlace(place int, keys coordinator.Hashes, removed bool) {
 	if j.service.Backend() != nil && !removed {
 		return
@@ -195,8 +196,8 @@ func addAll(a *tokens.Ask, hashes coordinator.Hashes) {
 	}
 }
 
-// isKnown reports whether a peer with a credential, nil for none, is told of single prompts, and of others: it is of this machine,
-// or has one.
+// isKnown reports whether a peer with a credential, nil for none, is told of single prompts, and of others: it is of
+// this machine, or has one.
 func isKnown(peer net.Addr, c *access.Credential) bool {
 	switch peer := peer.(type) {
 	case *net.TCPAddr:
@@ -210,8 +211,8 @@ func isKnown(peer net.Addr, c *access.Credential) bool {
 // missing stands for the place of lost tokens where it is not told.
 const missing = "missing"
 
-// explainTokens returns where the tokens of an explained prompt would be counted now. Peers that the server does not know are
-// told neither the place of lost tokens nor exact times.
+// explainTokens returns where the tokens of an explained prompt would be counted now. Peers that the server does not
+// know are told neither the place of lost tokens nor exact times.
 func (j *job) explainTokens(e *api.Explanation) *api.LostTokens {
 	hashes := j.hashes()
 	a := j.pool.account.NewAsk("", tokens.Prompt{NumTokens: j.lookup.numTokens, Start: j.lookup.start, NumHashes: j.q.NumHashes})

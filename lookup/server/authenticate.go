@@ -76,7 +76,8 @@ func accessOf(c *access.Credential) api.Access {
 }
 
 // servePlain makes the reader serve the PLAIN mechanism of ZMTP if the listener has tokens: its handshake gives the
-// connection a credential. It is called before the first byte: the greeting of a connection that has begun cannot change.
+// connection a credential. It is called before the first byte: the greeting of a connection that has begun cannot
+// change.
 func (s *session) servePlain() {
 	if !s.settings.Rules.HasTokens() {
 		return

@@ -37,7 +37,8 @@ func (p *pool) checkStart(q *netproto.Request, numHashes int64) error {
 	}
 	if most := int64(q.NumTokens) / int64(p.hashBlock); q.Tag == netproto.TagLookupFrom && numHashes > most {
 		before := int64(q.Start) / int64(p.hashBlock)
-		err := fmt.Errorf("%w: %d tokens have %d from start_token %d on, and there are %d", errTooManyHashes, q.NumTokens, most-before, q.Start, q.NumHashes)
+		err := fmt.Errorf("%w: %d tokens have %d from start_token %d on, and there are %d",
+			errTooManyHashes, q.NumTokens, most-before, q.Start, q.NumHashes)
 		if before > 0 {
 			err = fmt.Errorf("%w: if they are the whole prompt's, leave out the first %d", err, before)
 		}

@@ -12,7 +12,8 @@ import (
 type closeReason uint32
 
 const (
-	closedByPeer closeReason = iota // the peer closed it, or it broke
+	notClosed    closeReason = iota // none is decided
+	closedByPeer                    // the peer closed it, or it broke
 	closedFirstByte
 	closedFlags
 	closedCommand
@@ -101,7 +102,7 @@ func (r closeReason) String() string { return reasons[r].name }
 
 // CloseReasons returns the keys that Stat.Closed may have. The caller owns the result.
 func CloseReasons() (names []string) {
-	for r := range numReasons {
+	for r := closedByPeer; r < numReasons; r++ {
 		names = append(names, r.String())
 	}
 	return names

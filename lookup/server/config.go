@@ -15,8 +15,8 @@ import (
 type Config struct {
 	// Listeners are the addresses to serve on, with who may do what there. Default: api.DefaultListen.
 	Listeners []Listener
-	// OtherConnections bounds the connections of listeners that the program serves by itself, such as those of HTTP. The
-	// server leaves file descriptors for them.
+	// OtherConnections bounds the connections of listeners that the program serves by itself, such as those of HTTP.
+	// The server leaves file descriptors for them.
 	OtherConnections int
 	// IPCMode is the mode of the files of ipc:// sockets. Default: DefaultIPCMode.
 	IPCMode fs.FileMode
@@ -39,8 +39,8 @@ type Config struct {
 	// Memory, if set, counts what connections hold, in place of an account of Limits.MaxMemory
 	// bytes. The backend's RemoteConfig.Memory should be the same.
 	Memory *lookup.MemoryAccount
-	// AccountBytes bounds the memory of what was asked of one pool: see package tokens. Default: 4 MiB. A negative number
-	// means that no account is kept of where the tokens of prompts went.
+	// AccountBytes bounds the memory of what was asked of one pool: see package tokens. Default: 4 MiB. A negative
+	// number means that no account is kept of where the tokens of prompts went.
 	AccountBytes int
 	// FirstLook and SecondLook are when it is looked for what engines have saved: see tokens.Pool. Tests shorten them.
 	FirstLook, SecondLook time.Duration

@@ -20,9 +20,9 @@ import (
 // conn is one connection: bytes in and bytes out. What the bytes mean it leaves to a protocol. It belongs to its event
 // loop; other goroutines read the atomic fields, and call end.
 //
-// gnet gives each connection that has bytes one read of its loop's buffer, in turn. A turn that has little to do reads on.
-// One that has much to do ends between two requests: the bytes that are left are kept, and served once the loop has served
-// the others. So a peer delays others by its turns, and not by what it sends. gnet cannot stop reading from one
+// gnet gives each connection that has bytes one read of its loop's buffer, in turn. A turn that has little to do reads
+// on. One that has much to do ends between two requests: the bytes that are left are kept, and served once the loop has
+// served the others. So a peer delays others by its turns, and not by what it sends. gnet cannot stop reading from one
 // connection, so a peer that sends more than it is served has more and more bytes kept: see keep.
 type conn struct {
 	loop     *eventLoop
@@ -127,8 +127,8 @@ func (c *conn) adoptLimits() {
 // readBuffers holds the buffers of readOn.
 var readBuffers = sync.Pool{New: func() any { return new([readOnBuffer]byte) }}
 
-// serve runs a turn: for what has arrived on g, or for what other goroutines have made ready if g is nil or has no bytes.
-// It returns an error if the connection must be closed, also for a panic.
+// serve runs a turn: for what has arrived on g, or for what other goroutines have made ready if g is nil or has no
+// bytes. It returns an error if the connection must be closed, also for a panic.
 func (c *conn) serve(g gnet.Conn) (err error) {
 	defer requesterror.Recover(&err)
 	var p []byte
@@ -179,7 +179,8 @@ func (c *conn) readOn(fd, n int) error {
 	buf := readBuffers.Get().(*[readOnBuffer]byte)
 	defer readBuffers.Put(buf)
 	for !c.isKeeping() && c.loop.turn.mayReadOn() {
-		// many of the hashes that are missing, but no fewer than gnet reads, since a read that is not filled is the last
+		// many of the hashes that are missing, but no fewer than gnet reads, since a read that is not filled is the
+		// last
 		size := min(max(c.reader.BlobLeft(), readBuffer), readOnBuffer)
 		n, err := unix.Read(fd, buf[:size])
 		if err != nil || n <= 0 {
@@ -225,7 +226,8 @@ func (c *conn) nextMessage() {
 	c.began, c.messageReadAt = t.readAt, max(t.readAt, monotime.At(t.start))
 }
 
-// endRequest is called when a request was read to its end. It returns false if the rest of the bytes is to be read later.
+// endRequest is called when a request was read to its end. It returns false if the rest of the bytes is to be read
+// later.
 func (c *conn) endRequest() (more bool) {
 	c.flush(flushAt)
 	c.nextMessage()
@@ -248,7 +250,7 @@ func (c *conn) keep(p []byte) error {
 	switch {
 	case c.protocol.blocked():
 		return nil
-	case !c.hold(): // it is served rather than closed
+	case !c.charge(): // it is served rather than closed
 		c.loop.turn.extend(requestsWithoutMemory)
 		return c.serveKept()
 	}
@@ -306,9 +308,9 @@ func (c *conn) flush(minBytes int) {
 // isAnswered reports whether no complete request of the connection waits for its reply.
 func (c *conn) isAnswered() bool { return c.unanswered.Load() == 0 && c.kept.size() == 0 }
 
-// hold charges what the connection holds now. It returns false, and charges what it did before, if that is more than it may
-// hold.
-func (c *conn) hold() bool {
+// charge charges what the connection holds now. It returns false, and charges what it did before, if that is more than
+// it may hold.
+func (c *conn) charge() bool {
 	requests := c.protocol.holds()
 	held, before := c.bytesHeld(requests), c.held.Bytes()
 	if held == before {
@@ -326,21 +328,21 @@ func (c *conn) bytesHeld(requests holding) int64 {
 	return c.unsent.bytes.Load() + int64(c.reader.Held()+c.kept.held()+requests.bytes)
 }
 
-// holdOnly charges a connection that is closed for requests alone, which are no more than before. One goroutine at a time
-// calls it.
-func (c *conn) holdOnly(bytes int) {
+// chargeOnly charges a connection that is closed for requests alone, which are no more than before. One goroutine at a
+// time calls it.
+func (c *conn) chargeOnly(bytes int) {
 	c.loop.metrics.held.Add(int64(bytes) - c.held.Bytes())
 	c.loop.admission.Set(&c.held, int64(bytes), 0, true)
 }
 
-// updateHeld charges what the connection holds at the end of a turn. If it may not, the request that arrives is refused.
-// If there is none it returns errMemory.
+// updateHeld charges what the connection holds at the end of a turn. If it may not, the request that arrives is
+// refused. If there is none it returns errMemory.
 func (c *conn) updateHeld() error {
-	if c.hold() {
+	if c.charge() {
 		return nil
 	}
 	c.protocol.refuse(errNoMemory)
-	if c.hold() {
+	if c.charge() {
 		return nil
 	}
 	c.loop.memory.Refuse()

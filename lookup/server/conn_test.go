@@ -19,9 +19,9 @@ func TestLifeOfAConnection(t *testing.T) {
 		"the peer closes":        {{stateClosed, closedByPeer, true, stateClosed, closedByPeer}, {stateEnding, closedMemory, false, stateClosed, closedByPeer}},
 		"two reasons":            {{stateEnding, closedMemory, true, stateEnding, closedMemory}, {stateEnding, closedDraining, false, stateEnding, closedMemory}},
 		"a reason, and the end":  {{stateEnding, closedFlags, true, stateEnding, closedFlags}, {stateClosed, closedByPeer, true, stateClosed, closedFlags}},
-		"a FIN after the reason": {{stateEnding, closedExpired, true, stateEnding, closedExpired}, {stateHalfClosed, closedByPeer, false, stateEnding, closedExpired}},
+		"a FIN after the reason": {{stateEnding, closedExpired, true, stateEnding, closedExpired}, {stateHalfClosed, notClosed, false, stateEnding, closedExpired}},
 		"a FIN before it": {
-			{stateHalfClosed, closedByPeer, true, stateHalfClosed, closedByPeer},
+			{stateHalfClosed, notClosed, true, stateHalfClosed, notClosed},
 			{stateEnding, closedWriteTimeout, true, stateEnding, closedWriteTimeout},
 			{stateClosed, closedByPeer, true, stateClosed, closedWriteTimeout},
 		},
@@ -36,32 +36,32 @@ func TestLifeOfAConnection(t *testing.T) {
 	}
 }
 
-// fakeHolder holds memory.
-type fakeHolder struct {
+// fakeEvictable holds memory.
+type fakeEvictable struct {
 	bytes        int64
 	ending, late bool
 	evicted      bool
 }
 
-func (h *fakeHolder) admitted() int64 { return h.bytes }
-func (h *fakeHolder) isEnding() bool  { return h.ending }
-func (h *fakeHolder) isLate() bool    { return h.late }
-func (h *fakeHolder) evict()          { h.evicted = true }
+func (h *fakeEvictable) admitted() int64 { return h.bytes }
+func (h *fakeEvictable) isEnding() bool  { return h.ending }
+func (h *fakeEvictable) isLate() bool    { return h.late }
+func (h *fakeEvictable) evict()          { h.evicted = true }
 
 // Memory is freed of those who are late and hold most, no more than is short. What ends anyhow counts.
 func TestWhoIsEvicted(t *testing.T) {
 	for name, c := range map[string]struct {
 		over int64
-		all  []fakeHolder
+		all  []fakeEvictable
 		want []int
 	}{
-		"the largest first":     {100, []fakeHolder{{bytes: 10, late: true}, {bytes: 90, late: true}, {bytes: 20, late: true}}, []int{1, 2}},
-		"nobody who is in time": {100, []fakeHolder{{bytes: 500}, {bytes: 10, late: true}}, []int{1}},
-		"who ends is enough":    {100, []fakeHolder{{bytes: 100, ending: true, late: true}, {bytes: 300, late: true}}, nil},
-		"who ends is too few":   {101, []fakeHolder{{bytes: 100, ending: true}, {bytes: 300, late: true}, {bytes: 2, late: true}}, []int{1}},
-		"who holds nothing":     {1, []fakeHolder{{late: true}}, nil},
+		"the largest first":     {100, []fakeEvictable{{bytes: 10, late: true}, {bytes: 90, late: true}, {bytes: 20, late: true}}, []int{1, 2}},
+		"nobody who is in time": {100, []fakeEvictable{{bytes: 500}, {bytes: 10, late: true}}, []int{1}},
+		"who ends is enough":    {100, []fakeEvictable{{bytes: 100, ending: true, late: true}, {bytes: 300, late: true}}, nil},
+		"who ends is too few":   {101, []fakeEvictable{{bytes: 100, ending: true}, {bytes: 300, late: true}, {bytes: 2, late: true}}, []int{1}},
+		"who holds nothing":     {1, []fakeEvictable{{late: true}}, nil},
 	} {
-		all := make([]holder, len(c.all))
+		all := make([]evictable, len(c.all))
 		for i := range c.all {
 			all[i] = &c.all[i]
 		}

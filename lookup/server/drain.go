@@ -16,10 +16,10 @@ const (
 	closingAll
 )
 
-// Drain prepares for Shutdown. At once Ready fails and pings say that the server is draining. It serves everything for a
-// time, in which balancers learn of that. Then it closes the ZMTP connections there are, each after a pause in it, and
-// returns when all are closed or ctx ends: ZeroMQ sends no request again that is lost, as our clients do. Raw connections
-// are served on, and new ones accepted, until Shutdown.
+// Drain prepares for Shutdown. At once Ready fails and pings say that the server is draining. It serves everything for
+// a time, in which balancers learn of that. Then it closes the ZMTP connections there are, each after a pause in it,
+// and returns when all are closed or ctx ends: ZeroMQ sends no request again that is lost, as our clients do. Raw
+// connections are served on, and new ones accepted, until Shutdown.
 func (s *Server) Drain(ctx context.Context, delay time.Duration) {
 	s.draining.Store(true)
 	select {
@@ -46,9 +46,9 @@ func (s *Server) Drain(ctx context.Context, delay time.Duration) {
 	}
 }
 
-// zmtpConns returns the open ZMTP connections, and wakes those that have paused: their event loops close them. Unless it
-// is nil, before are those of the last call: others have come since, and are not waited for, as they may come again and
-// again.
+// zmtpConns returns the open ZMTP connections, and wakes those that have paused: their event loops close them. Unless
+// it is nil, before are those of the last call: others have come since, and are not waited for, as they may come again
+// and again.
 func (o *openConns) zmtpConns(before map[*conn]bool) map[*conn]bool {
 	open := map[*conn]bool{}
 	o.wake(func(c *conn) bool {
@@ -74,13 +74,13 @@ func (s *Server) isClosing(c *conn) bool {
 	return true
 }
 
-// drain stops accepting, then closes each connection as soon as it has no open request and no unread reply, and waits for
-// that until ctx ends. Nobody is closed before the listeners: who comes again would find them.
+// drain stops accepting, then closes each connection as soon as it has no open request and no unread reply, and waits
+// for that until ctx ends. Nobody is closed before the listeners: who comes again would find them.
 func (s *Server) drain(ctx context.Context) error {
 	s.acceptor.close(ctx)
 	s.closing.Store(closingAll)
 	s.conns.wake(func(*conn) bool { return true }) // OnTraffic closes it
-	tick := time.NewTicker(s.drainPoll)
+	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
 	for {
 		busy := s.conns.countBusy()
@@ -93,7 +93,6 @@ func (s *Server) drain(ctx context.Context) error {
 				return nil
 			}
 			return fmt.Errorf("%d connections cut off in the middle of a request: %w", busy, ctx.Err())
-		case <-s.conns.emptied: // who was closed waits for the next server
 		case <-tick.C:
 		}
 	}

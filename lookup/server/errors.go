@@ -26,7 +26,9 @@ var (
 	// errTooManyHashes refuses a lookup_from with more hashes than its tokens have.
 	errTooManyHashes = errors.New("too many hashes")
 	// errNoPool refuses a request about blocks on a connection without a pool.
-	errNoPool = errors.New("no pool: name one of those that stat lists, describe the engine's with a pool request, or configure it at the server")
+	errNoPool = errors.New(
+		"no pool: name one of those that stat lists, describe the engine's with a pool request, or configure it at the server",
+	)
 	// errBusy refuses a request for which there is no room now.
 	errBusy = errors.New("the server is busy, try again")
 	// errNoMemory refuses a request because of what all connections hold.

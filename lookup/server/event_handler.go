@@ -78,7 +78,6 @@ func (h *eventHandler) close(c *conn, err error) {
 		half.end()
 	}
 	s.peers.connectionClosed(c.reason(), c.peer, err)
-	s.conns.tellEmptied()
 }
 
 // OnTraffic implements gnet.EventHandler: bytes have arrived on a connection, or another goroutine
@@ -152,7 +151,7 @@ func (s *Server) closeOverdue() {
 			_ = c.wire.Wake(nil) // its event loop updates what is unsent
 		}
 		reason := c.overdue(now)
-		if reason == closedByPeer || reason.bySilence() && c.hasUnread() {
+		if reason == notClosed || reason.bySilence() && c.hasUnread() {
 			return
 		}
 		c.end(reason)
@@ -162,8 +161,8 @@ func (s *Server) closeOverdue() {
 	})
 }
 
-// logEvictions logs once for each pool over memory that its index is full and evicts. At most one line comes a second. It
-// is called once a second, and not by two goroutines at a time.
+// logEvictions logs once for each pool over memory that its index is full and evicts. At most one line comes a second.
+// It is called once a second, and not by two goroutines at a time.
 func (h *eventHandler) logEvictions(now time.Time) {
 	s := h.server
 	for _, p := range s.pools.list() {
@@ -177,7 +176,8 @@ func (h *eventHandler) logEvictions(now time.Time) {
 		p.evictionLogged = true
 		stat := p.service.Stat()
 		s.cfg.Logger.Warn("the memory index is full and evicts blocks: raise its bound if prompts come back later than unused_for",
-			"pool", p.name, "unused_for", age.Round(time.Second), "entries", stat.Entries, "max_bytes", stat.MaxBytes, "max_entries", stat.MaxEntries)
+			"pool", p.name, "unused_for", age.Round(time.Second),
+			"entries", stat.Entries, "max_bytes", stat.MaxBytes, "max_entries", stat.MaxEntries)
 	}
 }
 
@@ -207,7 +207,7 @@ func (h *eventHandler) halfClose(c *conn, g gnet.Conn, why error) bool {
 		return false
 	}
 	raw, err := socket.(syscall.Conn).SyscallConn()
-	if err != nil || !c.enter(stateHalfClosed, closedByPeer) {
+	if err != nil || !c.enter(stateHalfClosed, notClosed) {
 		_ = socket.Close()
 		return false
 	}

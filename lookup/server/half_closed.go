@@ -10,8 +10,8 @@ import (
 // halfClosed is the wire of a connection whose peer has sent a FIN and may still read. gnet closes its descriptor then,
 // so replies to what is in flight are written to a duplicate. The connection stays with its event loop.
 //
-// One goroutine writes, one waits for a reset. The connection ends when all is answered, when it breaks, or when the time of
-// the jobs is over.
+// One goroutine writes, one waits for a reset. The connection ends when all is answered, when it breaks, or when the
+// time of the jobs is over.
 type halfClosed struct {
 	of      *conn
 	socket  net.Conn      // the duplicate

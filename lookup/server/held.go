@@ -16,8 +16,8 @@ type holding struct {
 	waits bool // requests have begun to be served, so that what waits is served later
 }
 
-// holder is who holds memory that others need. Any goroutine may call its methods.
-type holder interface {
+// evictable is who holds memory that others need. Any goroutine may call its methods.
+type evictable interface {
 	// admitted returns what it holds beyond its own share.
 	admitted() int64
 	// isEnding reports whether its memory is free soon.
@@ -29,9 +29,9 @@ type holder interface {
 }
 
 // evictLate makes over bytes free, if it can: those of who is late, beginning with who holds most.
-func evictLate(over int64, all []holder) {
+func evictLate(over int64, all []evictable) {
 	type late struct {
-		holder
+		evictable
 		bytes int64 // which change meanwhile
 	}
 	var found []late

@@ -47,7 +47,8 @@ func (s *shared) pingReply(q *netproto.Request, p *pool) []byte {
 	return s.pongFor(p)
 }
 
-// pongFor returns the frame for connections of a pool, nil for those without one. It is made again when something has changed.
+// pongFor returns the frame for connections of a pool, nil for those without one. It is made again when something has
+// changed.
 func (s *shared) pongFor(p *pool) []byte {
 	cache, alignment := &s.pong, int64(0)
 	if p != nil {

@@ -70,7 +70,10 @@ func newJob(s *session, tag netproto.Tag) *job {
 		job    job
 		lookup jobLookup
 	})
-	parts.job = job{session: s, settings: s.settings, credential: s.credential, pool: s.pool, service: s.service, lookup: &parts.lookup}
+	parts.job = job{
+		session: s, settings: s.settings, credential: s.credential,
+		pool: s.pool, service: s.service, lookup: &parts.lookup,
+	}
 	parts.job.q.Tag = tag
 	return &parts.job
 }
@@ -135,7 +138,8 @@ func (j *job) hashes() coordinator.Hashes {
 // isSmall reports whether the job may use the memory and the workers that larger ones do not use. A
 // reset visits the whole pool.
 func (j *job) isSmall() bool {
-	return j.q.Tag != netproto.TagReset && j.q.Tag != netproto.TagResetRank && j.query == nil && j.neededBytes <= admission.SmallBytes
+	isReset := j.q.Tag == netproto.TagReset || j.q.Tag == netproto.TagResetRank
+	return !isReset && j.query == nil && j.neededBytes <= admission.SmallBytes
 }
 
 // takeHashes returns the copied hashes, which the caller must release.
@@ -157,9 +161,9 @@ func (j *job) release() {
 	}
 }
 
-// size returns largeSize for a job that is not small, or whose blocks have more keys than a small request has hashes.
+// size returns largeSize for a job that is not small, or much work for its keys.
 func (j *job) size() jobSize {
-	if !j.isSmall() || j.pool != nil && j.neededBytes*j.pool.keysPerHash > admission.SmallBytes {
+	if !j.isSmall() || j.pool != nil && !j.service.IsSmall(j.neededBytes) {
 		return largeSize
 	}
 	return smallSize

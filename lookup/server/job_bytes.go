@@ -2,13 +2,13 @@ package server
 
 import "github.com/hitline/hitline/lookup/api"
 
-// charge charges a job that has not been answered, as part of what its connection holds. It returns false, and charges it as
-// before, if that is more and the connection may not hold it.
+// charge charges a job that has not been answered, as part of what its connection holds. It returns false, and charges
+// it as before, if that is more and the connection may not hold it.
 func (js *jobs) charge(j *job, bytes int) bool {
 	s := js.session
 	grown := bytes - j.bytes
 	js.bytes += grown
-	if grown > 0 && !s.conn.hold() {
+	if grown > 0 && !s.conn.charge() {
 		js.bytes -= grown
 		return false
 	}
@@ -16,7 +16,8 @@ func (js *jobs) charge(j *job, bytes int) bool {
 	return true
 }
 
-// workBytes returns how many more bytes a job takes at most, until its reply is sent: bits of its hashes, and the reply.
+// workBytes returns how many more bytes a job takes at most, until its reply is sent: bits of its hashes, and the
+// reply.
 func (j *job) workBytes() (n int) {
 	op := &operations[j.q.Tag]
 	if op.lookup && j.copied != nil {
@@ -28,8 +29,8 @@ func (j *job) workBytes() (n int) {
 	return n
 }
 
-// bitBytes is how many bytes the rules take for 64 hashes in a group: three bits a hash over a store, and over memory two and
-// what an explanation keeps of ranks.
+// bitBytes is how many bytes the rules take for 64 hashes in a group: three bits a hash over a store, and over memory
+// two and what an explanation keeps of ranks.
 const bitBytes = 3 * 8
 
 // masksBytes bounds masks. After each run of a mask is a chunk that is in none.

@@ -73,7 +73,7 @@ func (js *jobs) accept(q *netproto.Request) {
 	if problem := s.problemOf(q); problem != nil {
 		j.err = problem
 	}
-	s.asks.give(j)
+	s.asks.attachTo(j)
 	js.start(j, q)
 }
 
@@ -83,7 +83,7 @@ func (js *jobs) adopt(q *netproto.Request) {
 	j := newJob(s, q.Tag)
 	j.query, s.inline.query = s.inline.query, nil
 	s.inline.release()
-	s.asks.give(j)
+	s.asks.attachTo(j)
 	js.start(j, q)
 }
 
@@ -115,8 +115,8 @@ func (js *jobs) start(j *job, q *netproto.Request) {
 // isBarrier reports whether what follows a job is read when it has ended.
 func (j *job) isBarrier() bool { return operations[j.q.Tag].changes || j.query != nil }
 
-// mustWait reports whether a job must wait for those before it: because it changes something, or for memory. It is charged the
-// most that it may take. If no others are left to wait for, it fails with errNoMemory.
+// mustWait reports whether a job must wait for those before it: because it changes something, or for memory. It is
+// charged the most that it may take. If no others are left to wait for, it fails with errNoMemory.
 func (js *jobs) mustWait(j *job) bool {
 	running := js.running > 0
 	switch {
@@ -163,7 +163,7 @@ func (js *jobs) submit(j *job) {
 // a request that it cannot schedule. Two threads need not be woken for it. It returns false for other jobs.
 func (j *job) answerKnown() bool {
 	op := &operations[j.q.Tag]
-	if !op.lookup || op.inline != overMemory || j.query != nil || !j.isSmall() {
+	if !op.lookup || op.inline != overMemory || j.query != nil {
 		return false
 	}
 	j.session.turn.lookSoon()
@@ -211,7 +211,7 @@ func (js *jobs) complete(j *job) {
 	if s.conn.state() == stateClosed {
 		s.shared.pools.move(j.found(), nil)
 		js.submittedBytes -= j.bytes
-		s.conn.holdOnly(js.submittedBytes)
+		s.conn.chargeOnly(js.submittedBytes)
 		return
 	}
 	js.completed = append(js.completed, j)
@@ -303,7 +303,7 @@ func (js *jobs) close() {
 		js.submittedBytes -= j.bytes
 	}
 	js.completed = nil
-	s.conn.holdOnly(js.submittedBytes)
+	s.conn.chargeOnly(js.submittedBytes)
 	js.mu.Unlock()
 	if js.cancel != nil {
 		js.cancel()
@@ -325,7 +325,8 @@ func (js *jobs) close() {
 // checkNeeded refuses a job that needs more bytes of hashes than it will ever be given.
 func (s *shared) checkNeeded(bytes int) error {
 	if limit := s.admission.MaxRequest(); bytes > admission.SmallBytes && int64(bytes) > limit {
-		return &limitError{text: fmt.Sprintf("%d bytes of hashes, this server takes %d at a time (see limits.max_memory)", bytes, limit), limit: limit}
+		text := fmt.Sprintf("%d bytes of hashes, this server takes %d at a time (see limits.max_memory)", bytes, limit)
+		return &limitError{text: text, limit: limit}
 	}
 	return nil
 }

@@ -54,8 +54,8 @@ func (k *keptBytes) addChunk(n int, readAt int64) {
 	k.space += cap(chunk)
 }
 
-// front returns the first bytes, at least one if there are any, and when they were read. They are borrowed until drop or
-// release.
+// front returns the first bytes, at least one if there are any, and when they were read. They are borrowed until drop
+// or release.
 func (k *keptBytes) front() (p []byte, readAt int64) {
 	if len(k.chunks) == 0 {
 		return nil, 0

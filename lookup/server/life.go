@@ -14,8 +14,8 @@ import "sync/atomic"
 //	 ▼  ▼     (halfClosed, too, goes straight to closed when the server stops)
 //	closed                   its event loop has released what it holds
 //
-// Its event loop calls conn.fail, and any goroutine may call end. The first has the reason. Jobs may outlive it: what they
-// have found is dropped.
+// Its event loop calls conn.fail, and any goroutine may call end. The first has the reason. Jobs may outlive it: what
+// they have found is dropped.
 type life struct {
 	word atomic.Uint32 // connState, and closeReason shifted by stateBits
 }
@@ -34,7 +34,7 @@ const (
 
 func (l *life) state() connState { return connState(l.word.Load() & (1<<stateBits - 1)) }
 
-// reason returns why the connection ends, closedByPeer before that is decided.
+// reason returns why the connection ends, notClosed before that is decided.
 func (l *life) reason() closeReason { return closeReason(l.word.Load() >> stateBits) }
 
 // isEnding reports whether no reply is written any more.

@@ -95,10 +95,10 @@ func OpenFileLimit() uint64 { return listen.OpenFileLimit() }
 // lookups of 2,048 hashes, or 8 of 16,384, then wait for each other.
 const maxInFlightBytes = 4 << 20
 
-// admissionBounds returns what bounds the bytes that connections hold, for all and for each: three quarters of the account, as garbage takes as much
-// again before it is collected, or five sixteenths of it if the keys of a store are charged to the same one
-// (RemoteConfig.Memory). Half of them, over a store at most RemoteConfig.MaxBytes, is for all. What is left is divided among
-// as many connections as there may be: so each may hold some, whatever others do.
+// admissionBounds returns what bounds the bytes that connections hold, for all and for each: three quarters of the
+// account, as garbage takes as much again before it is collected, or five sixteenths of it if the keys of a store are
+// charged to the same one (RemoteConfig.Memory). Half of them, over a store at most RemoteConfig.MaxBytes, is for all.
+// What is left is divided among as many connections as there may be: so each may hold some, whatever others do.
 func admissionBounds(memory *lookup.MemoryAccount, backend *lookup.SharedBackend, maxConnections int) (common, share int64) {
 	_, held, _ := memory.Usage()
 	if held <= 0 {

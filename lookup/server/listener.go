@@ -19,8 +19,9 @@ type Listener struct {
 	// Address is tcp://host:port or tls://host:port (port 0: any free one), or ipc:///path.
 	Address string
 	// Socket, if set, is a listening TCP or unix socket that is bound to Address already, such as systemd passes one: a
-	// *net.TCPListener or *net.UnixListener. The server closes it, but leaves the connections that wait in its backlog, and
-	// the file of a unix socket with its mode, to who has opened it. What peers may do follows the address that it has.
+	// *net.TCPListener or *net.UnixListener. The server closes it, but leaves the connections that wait in its backlog,
+	// and the file of a unix socket with its mode, to who has opened it. What peers may do follows the address that it
+	// has.
 	Socket net.Listener
 	Settings
 }

@@ -9,12 +9,11 @@ import (
 
 // openConns are the open connections of a server. Safe for concurrent use.
 //
-// gnet closes a descriptor after its event loop has removed the connection. So who holds mu may use the descriptors of all,
-// and conn.wire.
+// gnet closes a descriptor after its event loop has removed the connection. So who holds mu may use the descriptors of
+// all, and conn.wire.
 type openConns struct {
-	mu      sync.Mutex
-	all     map[*conn]struct{}
-	emptied chan struct{} // capacity 1: gets a token when the last connection has ended
+	mu  sync.Mutex
+	all map[*conn]struct{}
 }
 
 func (o *openConns) add(c *conn) {
@@ -27,17 +26,6 @@ func (o *openConns) remove(c *conn) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.all, c)
-}
-
-// tellEmptied tells who drains the server if there is no connection any more.
-func (o *openConns) tellEmptied() {
-	if o.number() > 0 {
-		return
-	}
-	select {
-	case o.emptied <- struct{}{}:
-	default:
-	}
 }
 
 func (o *openConns) number() int {
@@ -81,27 +69,27 @@ func (o *openConns) evictLate(over int64) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	all := make([]holder, 0, len(o.all))
+	all := make([]evictable, 0, len(o.all))
 	for c := range o.all {
-		all = append(all, evictable{c})
+		all = append(all, evictableConn{c})
 	}
 	evictLate(over, all)
 }
 
-// evictable is a connection as evictLate sees it.
-type evictable struct{ *conn }
+// evictableConn is a connection as evictLate sees it.
+type evictableConn struct{ *conn }
 
-// admitted implements holder.
-func (c evictable) admitted() int64 { return c.loop.admission.Admitted(&c.held) }
+// admitted implements evictable.
+func (c evictableConn) admitted() int64 { return c.loop.admission.Admitted(&c.held) }
 
-// isLate implements holder: the peer has left a request unfinished or replies unread for a second.
-func (c evictable) isLate() bool {
+// isLate implements evictable: the peer has left a request unfinished or replies unread for a second.
+func (c evictableConn) isLate() bool {
 	isLate := func(since int64) bool { return since != 0 && monotime.Now()-since > int64(time.Second) }
 	return isLate(c.times.messageSince.Load()) || isLate(c.unsent.since.Load())
 }
 
-// evict implements holder. openConns.mu is held.
-func (c evictable) evict() {
+// evict implements evictable. openConns.mu is held.
+func (c evictableConn) evict() {
 	if c.end(closedMemory) {
 		c.loop.memory.Refuse()
 		_ = c.wire.Close() // its event loop frees the memory

@@ -12,8 +12,8 @@ import (
 )
 
 // peerLog counts the mistakes of peers, and logs them without letting them fill the log: for each reason one
-// line every loglimit.Interval, with the number of events that were suppressed before it. At level debug each event has a
-// line. The counters have all of them, and are reported by Stat.
+// line every loglimit.Interval, with the number of events that were suppressed before it. At level debug each event has
+// a line. The counters have all of them, and are reported by Stat.
 type peerLog struct {
 	logger  *slog.Logger
 	ends    [numReasons]loglimit.Limit

@@ -47,7 +47,7 @@ func TestPeerLogIsLimited(t *testing.T) {
 func TestPeerLogLevels(t *testing.T) {
 	log, logger := lookuptest.NewLog(slog.LevelDebug)
 	l := newPeerLog(logger)
-	for why := range numReasons {
+	for why := closedByPeer; why < numReasons; why++ {
 		l.connectionClosed(why, nil, nil)
 		level := "WARN"
 		switch why {

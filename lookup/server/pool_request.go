@@ -185,7 +185,9 @@ func (p *pool) reply(rules *coordinator.Coordinator) api.Pool {
 			prefixes = append(prefixes, strings.TrimSuffix(rules.KeyPrefix(g, rank), "@"))
 		}
 		first := len(prefixes) - len(ranks)
-		r.Groups = append(r.Groups, api.PoolGroup{Kind: group.Kind, BlockSize: group.BlockSize, Stride: rules.Stride(g), Ranks: len(ranks), KeyPrefix: prefixes[first]})
+		r.Groups = append(r.Groups, api.PoolGroup{
+			Kind: group.Kind, BlockSize: group.BlockSize, Stride: rules.Stride(g), Ranks: len(ranks), KeyPrefix: prefixes[first],
+		})
 	}
 	sum := sha256.Sum256([]byte(strings.Join(prefixes, "\n")))
 	r.PrefixesSHA256 = hex.EncodeToString(sum[:])

@@ -37,8 +37,7 @@ type pool struct {
 	hashBlock int  // tokens of a hash
 	described bool // it came into being by a description
 
-	blockSizes  []int // of its groups
-	keysPerHash int   // of a store, at least one for each group
+	blockSizes []int // of its groups
 
 	account *tokens.Account // nil if there is none; set before the pool is served
 
@@ -55,10 +54,6 @@ func newPool(name string, service *lookup.Service) *pool {
 	p := &pool{name: name, digest: digestOf(config), service: service, hashLen: config.HashLen, hashBlock: config.HashBlockSize}
 	for _, g := range config.Groups {
 		p.blockSizes = append(p.blockSizes, g.BlockSize)
-	}
-	coord := service.Coordinator()
-	for g := range coord.NumGroups() {
-		p.keysPerHash += max(1, len(coord.Ranks(g))/coord.KeyStride(g))
 	}
 	return p
 }

@@ -109,7 +109,7 @@ var codes = []struct {
 	{api.RefusalNotAuthenticated, 0, []error{errNotAuthenticated}},
 	{api.RefusalNoPool, 0, []error{errNoPool, errUnknownPool, errNotOfTenant}},
 	{api.RefusalPoolDiffers, 0, []error{errPoolDiffers}},
-	{api.RefusalBusy, 0, []error{errBusy, lookup.ErrNoMemory}},
+	{api.RefusalBusy, 0, []error{errBusy}},
 	{api.RefusalTooLarge, maxDescribedRanks, []error{errPoolTooLarge}},
 	{api.RefusalTooLarge, maxDescribedText, []error{errPoolText}},
 	{api.RefusalTooLarge, api.MaxRuns, []error{lookup.ErrTooManyRuns}},

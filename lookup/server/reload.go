@@ -9,7 +9,8 @@ import (
 )
 
 // SetLimits replaces the limits. Each connection takes them at its next message; none is closed by the change. If
-// Config.Memory is set, its bound is to be changed before, and MaxMemory has no effect. It returns api.ErrConfig if a limit is negative.
+// Config.Memory is set, its bound is to be changed before, and MaxMemory has no effect. It returns api.ErrConfig if a
+// limit is negative.
 func (s *Server) SetLimits(limits Limits) error {
 	if err := limits.check(); err != nil {
 		return err
@@ -63,10 +64,10 @@ func (a *acceptor) findListener(address string) (*listener, error) {
 	return nil, fmt.Errorf("%w: not listening on %q", api.ErrConfig, address)
 }
 
-// SetPools replaces the service of the server's own pool, nil for none, the named pools and what makes described ones, nil if
-// none are accepted. A pool whose service is as before stays with its counters, and so do described pools, unless a named one
-// takes their name. Connections of all others are closed when they have been answered what they have sent. It returns the
-// pools that are gone, and api.ErrConfig if New would.
+// SetPools replaces the service of the server's own pool, nil for none, the named pools and what makes described ones,
+// nil if none are accepted. A pool whose service is as before stays with its counters, and so do described pools,
+// unless a named one takes their name. Connections of all others are closed when they have been answered what they have
+// sent. It returns the pools that are gone, and api.ErrConfig if New would.
 func (s *Server) SetPools(own *lookup.Service, named []ServedPool, accept func(coordinator.Pool) (*lookup.Service, error)) ([]GonePool, error) {
 	ps := s.pools
 	ps.setting.Lock()

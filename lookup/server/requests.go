@@ -126,7 +126,7 @@ func (s *session) End(q *netproto.Request) bool {
 	}
 	switch {
 	case s.conn.isEnding():
-		s.asks.record(s.asks.take())
+		s.asks.record(s.asks.detach())
 		s.inline.release()
 		s.jobs.dropCurrent()
 		return false

@@ -113,7 +113,7 @@ func TestMessageTimeoutIsPerMessage(t *testing.T) {
 		require.NoError(t, serveTurn(ses, msg[:1]))
 		for range 10 {
 			time.Sleep(500 * time.Millisecond)
-			require.Equal(t, closedByPeer, overdue())
+			require.Equal(t, notClosed, overdue())
 			require.NoError(t, serveTurn(ses, append(msg[1:len(msg):len(msg)], msg[0])))
 			require.Equal(t, lookuptest.Encode([]byte{1}, nil), got.last)
 		}
@@ -146,7 +146,7 @@ func TestIdleIsBetweenRequests(t *testing.T) {
 		require.NoError(t, serveTurn(ses, []byte(c.begun)))
 		now := time.Now()
 		if c.want != closedIdleTimeout {
-			require.Equal(t, closedByPeer, ses.conn.overdue(monotime.At(now.Add(5*time.Second))), name)
+			require.Equal(t, notClosed, ses.conn.overdue(monotime.At(now.Add(5*time.Second))), name)
 		}
 		require.Equal(t, c.want, ses.conn.overdue(monotime.At(now.Add(time.Hour))), name)
 	}

@@ -101,7 +101,8 @@ func (s *session) setPool(p *pool, described *coordinator.Coordinator) {
 	s.conn.reader.SetAlignment(p.service.Alignment())
 	s.service = p.service
 	if described != nil {
-		if of, err := p.service.WithRetentionInterval(described.Pool().RetentionInterval); err == nil { // which the description has checked
+		// the description has checked the interval
+		if of, err := p.service.WithRetentionInterval(described.Pool().RetentionInterval); err == nil {
 			s.service = of
 		}
 	}

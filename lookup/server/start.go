@@ -13,8 +13,8 @@ import (
 )
 
 // Start binds all addresses and serves them in the background. It returns when all are
-// bound, or with an error if one cannot be. ctx bounds Start alone: its later end does not stop the server. A server cannot be
-// started again, not even after an error. After Shutdown, Start returns ErrServerClosed and leaves
+// bound, or with an error if one cannot be. ctx bounds Start alone: its later end does not stop the server. A server
+// cannot be started again, not even after an error. After Shutdown, Start returns ErrServerClosed and leaves
 // nothing running.
 func (s *Server) Start(ctx context.Context) error {
 	ctx, err := s.beginStart(ctx)

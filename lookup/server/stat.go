@@ -26,8 +26,8 @@ func (s *Server) PoolStats() map[string]api.Stat {
 	return stats
 }
 
-// statFor returns what the peer is told, about its pool, which may be nil. A tenant is told of no other pool, and nothing that
-// other peers change. Who asks is told to those whom the server knows.
+// statFor returns what the peer is told, about its pool, which may be nil. A tenant is told of no other pool, and
+// nothing that other peers change. Who asks is told to those whom the server knows.
 func (s *shared) statFor(peer net.Addr, c *access.Credential, p *pool) api.Stat {
 	st := s.poolStat(p)
 	if !c.IsTenant() {

@@ -7,7 +7,7 @@ import (
 	"github.com/hitline/hitline/lookup/server/internal/sockets"
 )
 
-// overdue returns the timeout that a connection has passed, closedByPeer if it has passed none. Any goroutine may call it.
+// overdue returns the timeout that a connection has passed, notClosed if it has passed none. Any goroutine may call it.
 func (c *conn) overdue(now int64) closeReason {
 	t, limits := c.times, c.limits.Load()
 	if since := c.unsent.since.Load(); since != 0 && now-since > int64(limits.WriteTimeout) {
@@ -17,7 +17,7 @@ func (c *conn) overdue(now int64) closeReason {
 		return closedExpired
 	}
 	if c.kept.size() > 0 { // the server is late, not its peer
-		return closedByPeer
+		return notClosed
 	}
 	if since := t.messageSince.Load(); since != 0 && now-since > int64(limits.MessageTimeout) {
 		return closedMessageTimeout
@@ -32,7 +32,7 @@ func (c *conn) overdue(now int64) closeReason {
 	if limits.IdleTimeout > 0 && idle && now-t.lastActive.Load() > int64(limits.IdleTimeout) {
 		return closedIdleTimeout
 	}
-	return closedByPeer
+	return notClosed
 }
 
 // exceededLimit returns which limit the peer has passed if another goroutine has ended the connection for that, for the

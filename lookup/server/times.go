@@ -9,8 +9,8 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// times are what the timeouts of a connection go by. The event loop sets them at the end of a turn, other goroutines read
-// them. Times are in monotime, 0 for none.
+// times are what the timeouts of a connection go by. The event loop sets them at the end of a turn, other goroutines
+// read them. Times are in monotime, 0 for none.
 type times struct {
 	lastActive     atomic.Int64 // when the peer last sent, or got an answer of a job: IdleTimeout counts from it
 	messageSince   atomic.Int64 // when the message that is being received began

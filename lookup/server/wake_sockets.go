@@ -10,8 +10,8 @@ import (
 	"github.com/hitline/hitline/lookup/server/internal/sockets"
 )
 
-// openWakeSockets gives each event loop of an engine its wake socket. gnet hands connections to its loops in turn, and there
-// are no others yet.
+// openWakeSockets gives each event loop of an engine its wake socket. gnet hands connections to its loops in turn, and
+// there are no others yet.
 func (s *shared) openWakeSockets(engine *gnet.Client, loops int) error {
 	for range loops {
 		if err := s.openWakeSocket(engine); err != nil {

@@ -191,7 +191,7 @@ func TestKeysAreWork(t *testing.T) {
 	require.NoError(t, err)
 	const keys = 3 + 1 // of a hash
 	for bytes, want := range map[int]jobSize{admission.SmallBytes / keys: smallSize, admission.SmallBytes/keys + 1: largeSize} {
-		require.Equal(t, want, (&job{pool: newPool("", service), neededBytes: bytes}).size(), bytes)
+		require.Equal(t, want, (&job{pool: newPool("", service), service: service, neededBytes: bytes}).size(), bytes)
 	}
 }
 
