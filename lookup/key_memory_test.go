@@ -118,13 +118,13 @@ func TestComparingTakesTurns(t *testing.T) {
 		s, err := NewService(ServiceConfig{Pool: coordinator.Pool{}, Backend: hourLease{&lookuptest.KeyStore{}}})
 		require.NoError(t, err)
 		s.remote.shared.cpu.small = make(chan struct{}, 1)
-		l, others := s.remote.newLookup(t.Context(), modeAsk), 0
+		l, others := s.remote.newLookup(t.Context(), lookupOptions{}), 0
 		defer l.end()
 		hashes := coordinator.NewHashes(lookuptest.Chain("a", 64, 32), 32)
 		for i := range 4 * turnBlocks / 64 {
 			if i%(turnBlocks/64) == 0 {
 				go func() {
-					other := s.remote.newLookup(t.Context(), modeAsk)
+					other := s.remote.newLookup(t.Context(), lookupOptions{})
 					others++
 					other.end()
 				}()

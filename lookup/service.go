@@ -104,7 +104,7 @@ func (s *Service) LookupPrompt(ctx context.Context, numTokens int64, hashes coor
 // PeekPrompt is LookupPrompt for a prompt that nobody is about to load: a store leases none of its
 // blocks if it can.
 func (s *Service) PeekPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
-	answer, err := s.lookup(ctx, s.alignPrompt(numTokens), hashes, 0, modePeek)
+	answer, err := s.lookup(ctx, s.alignPrompt(numTokens), hashes, lookupOptions{mode: modePeek})
 	return answer.Hit, err
 }
 
@@ -129,7 +129,7 @@ var _ api.PrefixCache = (*Service)(nil)
 // counted. A call of a backend that does not heed its context is abandoned. While 64 or more such
 // calls have not returned, further ones are not made: see backend.Backend.
 func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
-	answer, err := s.lookup(ctx, numTokens, hashes, 0, modeAsk)
+	answer, err := s.lookup(ctx, numTokens, hashes, lookupOptions{})
 	return answer.Hit, err
 }
 
@@ -137,7 +137,7 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinato
 // these are asked for at once.
 func (s *Service) LookupAnswer(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int) (Answer, error) {
 	if s.remote != nil {
-		return s.lookup(ctx, numTokens, hashes, expected, modeAsk)
+		return s.lookup(ctx, numTokens, hashes, lookupOptions{expected: expected})
 	}
 	q := s.memory.NewQuery()
 	defer q.Release()
@@ -163,15 +163,15 @@ func (s *Service) lookUp(q *Query, numTokens int64, hashes coordinator.Hashes) (
 	return hit, err
 }
 
-// lookup is Lookup, or in modePeek for blocks that nobody is about to load.
-func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, mode lookupMode) (Answer, error) {
+// lookup is Lookup with options, which matter over a store alone.
+func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, o lookupOptions) (Answer, error) {
 	if r := s.remote; r != nil {
 		if err := s.checkPrompt(numTokens, hashes); err != nil {
 			return Answer{}, err
 		}
 		ctx, cancel := context.WithTimeout(ctx, r.shared.cfg.Timeout)
 		defer cancel()
-		return r.lookup(ctx, s.clampPrompt(numTokens), hashes, expected, mode)
+		return r.lookup(ctx, s.clampPrompt(numTokens), hashes, o)
 	}
 	q := s.memory.NewQuery()
 	defer q.Release()
