@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -51,30 +50,19 @@ func (m *keyMemory) acquire(ctx context.Context, bytes int64) (*keyBytes, error)
 		queue.Release(bytes)
 		return nil, fmt.Errorf("%w, the keys take %d bytes", ErrNoMemory, bytes)
 	}
-	b := &keyBytes{queue: queue, account: m.account, bytes: bytes}
-	b.holders.Store(1)
-	return b, nil
+	return &keyBytes{queue: queue, account: m.account, bytes: bytes}, nil
 }
 
-// keyBytes is memory that was acquired. The lookup and its call of the backend hold it
-// together, as an abandoned call outlives the lookup.
+// keyBytes is memory that was acquired. Its owner releases it once.
 type keyBytes struct {
 	queue   *semaphore.Weighted
 	account *MemoryAccount
 	bytes   int64
-	holders atomic.Int32
 }
 
-// hold adds a holder. A nil keyBytes holds nothing.
-func (b *keyBytes) hold() {
-	if b != nil {
-		b.holders.Add(1)
-	}
-}
-
-// release removes a holder. The last one frees the memory.
+// release frees the memory. A nil keyBytes has none.
 func (b *keyBytes) release() {
-	if b != nil && b.holders.Add(-1) == 0 {
+	if b != nil {
 		b.queue.Release(b.bytes)
 		b.account.Free(b.bytes)
 	}

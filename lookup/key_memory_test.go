@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,14 +13,21 @@ import (
 )
 
 // TestKeysInAccount has the account refuse the keys of a request: it is answered at once,
-// without a call. Keys are charged until the call that has them returns.
+// without a call. Keys are charged until the call that has them has ended.
 func TestKeysInAccount(t *testing.T) {
 	const blocks = 100
 	keys := lookuptest.Chain("a", blocks, 32)
 	hashes := coordinator.NewHashes(keys, 32)
 	synctest.Test(t, func(t *testing.T) {
-		account, open := NewMemoryAccount(4_000_000), make(chan struct{})
-		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: ignoresContext{keyStore: stuckStore(open)}, Remote: RemoteConfig{Memory: account}})
+		account, late := NewMemoryAccount(4_000_000), true
+		store := stuckStore(nil)
+		store.Before = func(ctx context.Context, _ string, _ []string) error {
+			if late {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: RemoteConfig{Memory: account}})
 		require.NoError(t, err)
 		held := func() int64 {
 			bytes, _, _ := account.Usage()
@@ -43,12 +51,14 @@ func TestKeysInAccount(t *testing.T) {
 		require.EqualValues(t, 3_999_999, held())
 		account.Free(3_999_999)
 
-		look(0) // it times out, and its call goes on
-		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
-		require.Positive(t, held())
-		close(open)
+		var waiting sync.WaitGroup
+		waiting.Go(func() { look(0) })
 		synctest.Wait()
+		require.Positive(t, held())
+		waiting.Wait()
+		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
 		require.Zero(t, held())
+		late = false
 		look(blocks * 16)
 		require.Zero(t, held())
 		require.True(t, s.remote.shared.keyMemory.small.TryAcquire(s.remote.shared.cfg.MaxKeyBytes/4), "no key memory is lost")

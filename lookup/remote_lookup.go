@@ -85,7 +85,7 @@ func (l *remoteLookup) Reserve(bytes int64) (err error) {
 func (l *remoteLookup) Exists(keys *coordinator.Keys) ([]int, error) {
 	l.cpu.free()
 	l.call = l.pool.shared.memory.present.begin()
-	answers, err := l.pool.askRound(l.cpu.ctx, keys, l.memory, l.mode == modePeek)
+	answers, err := l.pool.askRound(l.cpu.ctx, keys, l.mode == modePeek)
 	l.incomplete = err != nil && ctxerr.Of(l.cpu.ctx) != nil
 	l.cpu.take()
 	return answers, err

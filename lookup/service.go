@@ -21,7 +21,7 @@ type ServiceConfig struct {
 	// Memory bounds the index. NewService sets its Places, Groups and HashLen from Pool.
 	Memory index.Config
 	// Backend, if set, is asked instead of a memory index. The caller closes it after the
-	// last call of the service has returned; abandoned calls may then still run.
+	// last call of the service has returned; abandoned changes may then still run.
 	Backend backend.Backend
 	// Remote configures how Backend is used.
 	Remote RemoteConfig
@@ -126,8 +126,7 @@ var _ api.PrefixCache = (*Service)(nil)
 // waits for the answer until ctx ends, at most RemoteConfig.Timeout and some
 // milliseconds. If the backend fails or is late, or ctx ends first, the hit is 0 and the
 // error nil. It fails with ErrTooManyKeys and ErrNoMemory. A lookup whose ctx is cancelled is not
-// counted. A call of a backend that does not heed its context is abandoned. While 64 or more such
-// calls have not returned, further ones are not made: see backend.Backend.
+// counted. A lookup waits until the call of a backend has returned: see backend.Backend.
 func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
 	answer, err := s.lookup(ctx, numTokens, hashes, lookupOptions{})
 	return answer.Hit, err

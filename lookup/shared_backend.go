@@ -17,8 +17,8 @@ type SharedBackend struct {
 	memory    *storeMemory
 	keyMemory *keyMemory
 	cpu       *cpuTokens
-	reads     *backendCalls
-	changes   *backendCalls
+	durations callDurations
+	changes   *changeCalls
 }
 
 // NewSharedBackend returns store for services: see ServiceConfig.Shared. The caller closes
@@ -32,10 +32,7 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 	b.health = newHealth(store, &b.cfg, logger)
 	b.memory = newStoreMemory(store, &b.cfg, logger)
 	b.keyMemory = newKeyMemory(b.cfg.MaxKeyBytes, b.cfg.Memory)
-	durations := new(callDurations)
-	b.reads = newBackendCalls(store, max(maxAbandonedReads, 2*b.cfg.Workers), durations)
-	b.changes = newBackendCalls(store, maxAbandonedChanges, durations)
-	b.changes.returnedLate = b.changeReturned
+	b.changes = newChangeCalls(store, &b.durations, b.changeReturned)
 	return b
 }
 
@@ -71,5 +68,5 @@ func (b *SharedBackend) Failure() error { return b.health.lastFailure() }
 func (b *SharedBackend) ReportFailure(err error) { b.health.failure.Store(&callError{err}) }
 
 // CallDurations returns histograms of the durations in seconds of calls: exists, store, evict and reset, of all
-// pools. A call counts when it has returned or was abandoned. The caller owns the result.
-func (b *SharedBackend) CallDurations() map[string]api.Histogram { return b.reads.durations.all() }
+// pools. A call counts when it has returned or, of a change, was abandoned. The caller owns the result.
+func (b *SharedBackend) CallDurations() map[string]api.Histogram { return b.durations.all() }
