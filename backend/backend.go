@@ -37,10 +37,9 @@ func (k KeyList) Strings() []string { return k }
 // that change the store borrow keys: they must not read them after they have returned.
 //
 // A method must return soon after its context ends, but a change that the store has been sent only
-// when it can no longer take effect, as far as can be known. The service waits 5 ms longer and then
-// abandons the call. It starts no Exists while 64 abandoned ones, or twice
-// RemoteConfig.Workers if that is more, have not returned. It starts no other change while
-// an abandoned change has not returned, since the abandoned one could undo it.
+// when it can no longer take effect, as far as can be known. A lookup waits until Exists has returned. The
+// service waits for a change 5 ms longer and then abandons it. It starts no other change until
+// the abandoned one has returned, since that could undo it.
 type Backend interface {
 	// Name returns the name that stat shows, such as "mooncake" or "redis".
 	Name() string

@@ -19,6 +19,12 @@ const (
 	modeKnown                   // nothing: an event loop may wait for it
 )
 
+// lookupOptions are those of a lookup over a store.
+type lookupOptions struct {
+	mode     lookupMode
+	expected int // hashes from the start of the lookup that are likely to be stored
+}
+
 // coalescer lets equal lookups that run at the same time ask the backend once: those of a
 // scheduler that polls, or of the ranks of an engine. The first leads and asks, those that
 // come meanwhile follow. Each waits no longer than its own deadline. If the leader's time

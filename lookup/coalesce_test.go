@@ -43,7 +43,7 @@ func TestShareDeadlines(t *testing.T) {
 				time.Sleep(after)
 				ctx, cancel := context.WithTimeout(context.Background(), timeout)
 				defer cancel()
-				answer, err := s.remote.lookup(ctx, 128, hashes, 0, modeAsk)
+				answer, err := s.remote.lookup(ctx, 128, hashes, lookupOptions{})
 				hit := answer.Hit
 				require.NoError(t, err)
 				require.Equal(t, want, hit.Tokens)
@@ -271,7 +271,7 @@ func TestShareCrowd(t *testing.T) {
 						_ = s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(lookuptest.Chain("none", 1, 32), 32))
 					}
 					own := bytes.Clone(keys)
-					answer, err := s.remote.lookup(ctx, int64(16*n), coordinator.NewHashes(own, 32), 0, modeAsk)
+					answer, err := s.remote.lookup(ctx, int64(16*n), coordinator.NewHashes(own, 32), lookupOptions{})
 					hit := answer.Hit
 					clear(own) // whoever still reads it sees something else
 					if err != nil || hit.Tokens != 0 && hit.Tokens != int64(16*n) {

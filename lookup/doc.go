@@ -64,7 +64,7 @@
 //	group_rank.go     group ranks and their places; reset_rank.go, rank_runs.go, group_set.go
 //	shared_backend.go a backend of several pools; request.go one request of it
 //	breaker.go        its health; breaker_log.go what is logged of it
-//	backend_calls.go  calls that end with their context, or are abandoned; call_durations.go
+//	change_calls.go   changes end with their context, or are abandoned; call_durations.go
 //	key_memory.go     the memory of all keys; cpu_tokens.go who may build them: internal/admission
 //	remember.go       what is known without a call; block_memory.go, block_table.go, epoch.go
 //	pool_backend.go   a backend as one pool asks it; pool_change.go, pool_lookup.go, look.go

@@ -3,46 +3,34 @@ package lookup
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/hitline/hitline/coordinator"
 )
 
-// keyBytes is memory of the keys of a call, with their answers. The lookup and its call of the backend hold it together, as
-// an abandoned call outlives the lookup.
+// keyBytes is memory that was admitted. Its owner releases it once.
 type keyBytes struct {
-	of      *SharedBackend
-	bytes   int64
-	holders atomic.Int32
+	of    *SharedBackend
+	bytes int64
+	small bool // the lookup is: see rules.IsSmall
 }
 
-// admitKeys waits for memory until ctx ends: no request takes more than it leaves then, and those that take little are first.
-// So it fails with ErrTooManyKeys for more than half of the memory of all requests.
-func (b *SharedBackend) admitKeys(ctx context.Context, bytes int64) (*keyBytes, error) {
+// admitKeys waits for memory until ctx ends. It fails with ErrTooManyKeys for more than half of the memory of all requests.
+func (b *SharedBackend) admitKeys(ctx context.Context, bytes int64, small bool) (*keyBytes, error) {
 	if most := b.keys.Max() / 2; bytes > most {
 		return nil, fmt.Errorf("%w: they take %d bytes, and a request gets %d at most", ErrTooManyKeys, bytes, most)
 	}
-	if err := b.keys.Wait(ctx, bytes, true, bytes); err != nil {
+	if err := b.keys.Wait(ctx, bytes, small, 0); err != nil {
 		return nil, err
 	}
 	b.cfg.Memory.Charge(bytes) // MaxKeyBytes is a part of its bound
-	k := &keyBytes{of: b, bytes: bytes}
-	k.holders.Store(1)
-	return k, nil
+	return &keyBytes{of: b, bytes: bytes, small: small}, nil
 }
 
-// addHolder adds a holder. A nil keyBytes is no memory.
-func (k *keyBytes) addHolder() {
-	if k != nil {
-		k.holders.Add(1)
-	}
-}
-
-// release removes a holder. The last one frees the memory.
+// release frees the memory. A nil keyBytes has none.
 func (k *keyBytes) release() {
-	if k != nil && k.holders.Add(-1) == 0 {
+	if k != nil {
 		k.of.cfg.Memory.Free(k.bytes)
-		k.of.keys.Free(k.bytes, true)
+		k.of.keys.Free(k.bytes, k.small)
 	}
 }
 

@@ -1,6 +1,8 @@
 package lookup
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -11,14 +13,21 @@ import (
 	"github.com/hitline/hitline/internal/lookuptest"
 )
 
-// Keys are charged until the call that has them returns, also to an account that is full: they have a part of it.
+// Keys are charged until the call that has them has ended, also to an account that is full: they have a part of it.
 func TestKeysInAccount(t *testing.T) {
 	const blocks = 100
 	keys := lookuptest.Chain("a", blocks, 32)
 	hashes := coordinator.NewHashes(keys, 32)
 	synctest.Test(t, func(t *testing.T) {
-		account, open := NewMemoryAccount(4_000_000), make(chan struct{})
-		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: ignoresContext{keyStore: stuckStore(open)}, Remote: RemoteConfig{Memory: account}})
+		account, late := NewMemoryAccount(4_000_000), true
+		store := stuckStore(nil)
+		store.Before = func(ctx context.Context, _ string, _ []string) error {
+			if late {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: RemoteConfig{Memory: account}})
 		require.NoError(t, err)
 		held := func() int64 {
 			bytes, _, _ := account.Usage()
@@ -31,13 +40,15 @@ func TestKeysInAccount(t *testing.T) {
 		}
 
 		account.Charge(3_999_999) // by others
-		look(0)                   // it times out, and its call goes on
-		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
+		var waiting sync.WaitGroup
+		waiting.Go(func() { look(0) })
+		synctest.Wait()
 		require.Greater(t, held(), int64(4_000_000))
 		require.Equal(t, s.remote.shared.keys.Held(), held()-3_999_999)
-		close(open)
-		synctest.Wait()
+		waiting.Wait()
+		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
 		require.EqualValues(t, 3_999_999, held())
+		late = false
 		look(blocks * 16)
 		require.EqualValues(t, 3_999_999, held())
 		require.Zero(t, s.remote.shared.keys.Held())
@@ -113,12 +124,12 @@ func TestComparingTakesTurns(t *testing.T) {
 		require.NoError(t, err)
 		s.remote.shared.cpu = admission.New(1, 0)
 		hashes := coordinator.NewHashes(lookuptest.Chain("a", 64, 32), 32)
-		l, others := s.remote.newLookup(t.Context(), hashes, modeAsk), 0
+		l, others := s.remote.newLookup(t.Context(), hashes, lookupOptions{}), 0
 		defer l.end()
 		for i := range 4 * quotaBlocks / 64 {
 			if i%(quotaBlocks/64) == 0 {
 				go func() {
-					other := s.remote.newLookup(t.Context(), hashes, modeAsk)
+					other := s.remote.newLookup(t.Context(), hashes, lookupOptions{})
 					others++
 					other.end()
 				}()

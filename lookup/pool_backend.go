@@ -92,15 +92,14 @@ func (p *PoolBackend) sharingEpoch() uint64 {
 	return p.shared.memory.epoch.now() + p.requests.stores.Load()
 }
 
-// askRound makes one call of a lookup. memory is held until the call returns. Keys that the backend
-// has left out are not counted.
-func (p *PoolBackend) askRound(ctx context.Context, keys backend.Keys, memory *keyBytes, peek bool) ([]int, error) {
+// askRound makes one call of a lookup. Keys that the backend has left out are not counted.
+func (p *PoolBackend) askRound(ctx context.Context, keys backend.Keys, peek bool) ([]int, error) {
 	q, err := p.shared.begin(ctx, callExists, &p.requests)
 	if err != nil {
 		return nil, err
 	}
 	p.rounds.Add(1)
-	answers, err := q.call(memory, func() ([]int, error) { return p.backend.Exists(ctx, keys, peek) })
+	answers, err := q.exists(p.backend, keys, peek)
 	asked := keys.Len()
 	if err == nil {
 		asked = min(asked, len(answers))
@@ -121,15 +120,16 @@ func (p *PoolBackend) askAside(ctx context.Context, lists []groupBlocks, peek bo
 	ctx, cancel := context.WithTimeout(ctx, p.shared.cfg.Timeout)
 	defer cancel()
 	var keys []string
-	bytes := int64(0)
+	bytes, hashBytes := int64(0), 0
 	for _, list := range lists {
 		n, hashLen := list.blocks.Len(), list.blocks.HashLen()
+		hashBytes += len(list.blocks.Bytes())
 		for _, prefix := range list.prefixes {
 			keys = append(keys, coordinator.JoinKeys(prefix, n, hashLen, list.blocks.All())...)
 			bytes += int64(n) * coordinator.KeyBytes(prefix, hashLen)
 		}
 	}
-	memory, err := p.shared.admitKeys(ctx, bytes)
+	memory, err := p.shared.admitKeys(ctx, bytes, p.IsSmall(hashBytes))
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (p *PoolBackend) askAside(ctx context.Context, lists []groupBlocks, peek bo
 	if err != nil {
 		return nil, err
 	}
-	answers, err := q.call(memory, func() ([]int, error) { return p.backend.Exists(ctx, backend.KeyList(keys), peek) })
+	answers, err := q.exists(p.backend, backend.KeyList(keys), peek)
 	if err == nil && len(answers) != len(keys) {
 		err = fmt.Errorf("%w: %d answers to %d keys", backend.ErrReply, len(answers), len(keys))
 	}

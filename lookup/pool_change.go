@@ -77,9 +77,3 @@ func (p *PoolBackend) changeBatches(
 		}
 	}
 }
-
-// change makes one call that has no answers.
-func (q *request) change(change func(ctx context.Context) error) error {
-	_, err := q.call(nil, func() ([]int, error) { return nil, change(q.ctx) })
-	return err
-}

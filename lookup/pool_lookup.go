@@ -9,11 +9,10 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// lookup returns the hit of numTokens tokens over the backend, which is likely to have the first expected blocks. In modePeek nobody
-// is about to load them. A failing backend is a hit of 0 and no error, as in the reference. It fails where the rules do, and with
-// ErrTooManyKeys.
-func (p *PoolBackend) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, mode lookupMode) (Answer, error) {
-	return p.end(ctx, p.lookupCoalesced(ctx, numTokens, hashes, expected, mode))
+// lookup returns the hit of numTokens tokens over the backend. A failing backend is a hit of 0 and no error, as in the reference.
+// It fails where the rules do, and with ErrTooManyKeys.
+func (p *PoolBackend) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, o lookupOptions) (Answer, error) {
+	return p.end(ctx, p.lookupCoalesced(ctx, numTokens, hashes, o))
 }
 
 // end counts a lookup with its outcome, and returns the answer.
@@ -33,33 +32,33 @@ func (p *PoolBackend) end(ctx context.Context, o outcome) (Answer, error) {
 }
 
 // lookupCoalesced shares the outcome of an equal lookup in flight, or asks the backend.
-func (p *PoolBackend) lookupCoalesced(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, mode lookupMode) outcome {
-	key := newCoalesceKey(p.sharingEpoch(), numTokens, hashes, mode)
+func (p *PoolBackend) lookupCoalesced(ctx context.Context, numTokens int64, hashes coordinator.Hashes, o lookupOptions) outcome {
+	key := newCoalesceKey(p.sharingEpoch(), numTokens, hashes, o.mode)
 	leader, shared := p.coalescer.join(ctx, key, hashes)
 	if shared != nil {
 		return *shared
 	}
 	if leader == nil {
-		return p.ask(ctx, numTokens, hashes, expected, mode)
+		return p.ask(ctx, numTokens, hashes, o)
 	}
 	defer p.coalescer.finish(leader)
 	leader.outcome.incomplete = true // if it panics, followers ask themselves
-	leader.outcome = p.ask(leader.ctx, numTokens, hashes, expected, mode)
+	leader.outcome = p.ask(leader.ctx, numTokens, hashes, o)
 	return leader.outcome
 }
 
 // ask asks the backend.
-func (p *PoolBackend) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, mode lookupMode) (o outcome) {
-	l := p.newLookup(ctx, hashes, mode)
+func (p *PoolBackend) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, o lookupOptions) (result outcome) {
+	o.expected = min(o.expected, p.maxExpected(hashes.HashLen()))
+	l := p.newLookup(ctx, hashes, o)
 	defer l.end()
-	l.expected = min(expected, p.maxExpected(hashes.HashLen()))
-	o.hit, o.ending, o.err = p.coord.LookupEnding(numTokens, hashes, l)
+	result.hit, result.ending, result.err = p.coord.LookupEnding(numTokens, hashes, l)
 	if l.refused != nil {
-		o.err = l.refused
+		result.err = l.refused
 	}
-	o.incomplete = l.incomplete
+	result.incomplete = l.incomplete
 	l.countRemembered()
-	return o
+	return result
 }
 
 // LookupKnown is Lookup if every block that matters was found a moment ago. It makes no call, and takes
@@ -69,7 +68,7 @@ func (p *PoolBackend) LookupKnown(numTokens int64, hashes coordinator.Hashes) (A
 	if p == nil || p.checkPrompt(numTokens, hashes) != nil {
 		return Answer{}, false
 	}
-	l := &remoteLookup{pool: p, mode: modeKnown, rememberFor: p.shared.memory.rememberFor(), left: maxKnownBlocks}
+	l := &remoteLookup{pool: p, lookupOptions: lookupOptions{mode: modeKnown}, rememberFor: p.shared.memory.rememberFor(), left: maxKnownBlocks}
 	if l.rememberFor == 0 || hashes.Len() > smallHashes || p.coord.NumBlocks(hashes) > maxKnownBlocks {
 		return Answer{}, false
 	}
@@ -85,7 +84,7 @@ func (p *PoolBackend) LookupKnown(numTokens int64, hashes coordinator.Hashes) (A
 // explain returns the explanation of a lookup over the backend. It fails when the backend
 // does.
 func (p *PoolBackend) explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
-	l := p.newLookup(ctx, hashes, modePeek)
+	l := p.newLookup(ctx, hashes, lookupOptions{mode: modePeek})
 	defer l.end()
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
 		return api.Explanation{}, p.shared.countLate(&p.requests, err, callExists)

@@ -14,9 +14,8 @@ import (
 // without a token. Every wait ends with ctx. Whoever compares many blocks with those found gives its token to
 // others now and then.
 type remoteLookup struct {
+	lookupOptions
 	pool        *PoolBackend
-	mode        lookupMode
-	expected    int // hashes that are likely to be stored
 	cpu         cpuToken
 	memory      *keyBytes // of the keys and answers of the current round, nil for none
 	incomplete  bool      // the last call failed, or was not made, because ctx had ended
@@ -30,9 +29,9 @@ type remoteLookup struct {
 var _ coordinator.KeyStore = (*remoteLookup)(nil)
 
 // newLookup returns a lookup that waits for a CPU token. The caller must call end.
-func (p *PoolBackend) newLookup(ctx context.Context, hashes coordinator.Hashes, mode lookupMode) *remoteLookup {
+func (p *PoolBackend) newLookup(ctx context.Context, hashes coordinator.Hashes, o lookupOptions) *remoteLookup {
 	l := &remoteLookup{
-		pool: p, mode: mode, rememberFor: p.shared.memory.rememberFor(),
+		lookupOptions: o, pool: p, rememberFor: p.shared.memory.rememberFor(),
 		cpu: cpuToken{ctx: ctx, of: p.shared.cpu, small: p.IsSmall(len(hashes.Bytes()))},
 	}
 	l.cpu.take()
@@ -58,7 +57,7 @@ func (l *remoteLookup) Reserve(bytes int64) (err error) {
 	l.releaseMemory() // of the round before
 	l.cpu.free()
 	shared, requests := l.pool.shared, &l.pool.requests
-	l.memory, err = shared.admitKeys(l.cpu.ctx, bytes)
+	l.memory, err = shared.admitKeys(l.cpu.ctx, bytes, l.cpu.small)
 	switch {
 	case errors.Is(err, ErrTooManyKeys):
 		requests.rejected.Add(1)
@@ -79,7 +78,7 @@ func (l *remoteLookup) Reserve(bytes int64) (err error) {
 func (l *remoteLookup) Exists(keys *coordinator.Keys) ([]int, error) {
 	l.cpu.free()
 	l.call = l.pool.shared.memory.present.begin()
-	answers, err := l.pool.askRound(l.cpu.ctx, keys, l.memory, l.mode == modePeek)
+	answers, err := l.pool.askRound(l.cpu.ctx, keys, l.mode == modePeek)
 	l.incomplete = err != nil && ctxerr.Of(l.cpu.ctx) != nil
 	l.cpu.take()
 	return answers, err

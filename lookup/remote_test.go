@@ -80,7 +80,7 @@ func TestRemoteQueuedPastDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		time.Sleep(time.Second)
-		answer, err := s.remote.lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32), 0, modeAsk)
+		answer, err := s.remote.lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32), lookupOptions{})
 		require.NoError(t, err)
 		require.Zero(t, answer.Hit)
 		require.True(t, answer.Ending.Failed)
@@ -138,7 +138,7 @@ func TestRemoteHangsUnderLoad(t *testing.T) {
 		hangs = true
 		for begun := time.Now(); time.Since(begun) < 2*time.Second && s.Stat().BackendState == "closed"; {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-			_, err := s.remote.lookup(ctx, 16, hashes, 0, modeAsk)
+			_, err := s.remote.lookup(ctx, 16, hashes, lookupOptions{})
 			cancel()
 			require.NoError(t, err)
 		}
@@ -165,7 +165,7 @@ func TestRemoteLittleTimeLeft(t *testing.T) {
 		hashes := coordinator.NewHashes(keys, 32)
 		for range 20 {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-			answer, err := s.remote.lookup(ctx, 16, hashes, 0, modeAsk)
+			answer, err := s.remote.lookup(ctx, 16, hashes, lookupOptions{})
 			cancel()
 			require.NoError(t, err)
 			require.Zero(t, answer.Hit)

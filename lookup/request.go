@@ -9,7 +9,9 @@ import (
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/internal/ctxerr"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/internal/monotime"
 )
 
 // leftUnanswered is how long a call must have waited, when its client leaves, to say that a store that
@@ -59,13 +61,16 @@ func (b *SharedBackend) begin(ctx context.Context, kind callKind, counters *requ
 	return q, nil
 }
 
-// call makes one call of a request. memory, which may be nil, is held until it returns.
-func (q *request) call(memory *keyBytes, do func() ([]int, error)) ([]int, error) {
-	calls := q.shared.changes
-	if q.kind == callExists {
-		calls = q.shared.reads
-	}
-	return calls.run(q.ctx, q.kind, memory, do)
+// exists makes one call that changes nothing, on this goroutine: the backend ends it with ctx.
+func (q *request) exists(store backend.Backend, keys backend.Keys, peek bool) (answers []int, err error) {
+	defer q.shared.durations.observe(callExists, monotime.Now())
+	defer requesterror.Recover(&err)
+	return store.Exists(q.ctx, keys, peek)
+}
+
+// change makes one call of a change.
+func (q *request) change(change func(ctx context.Context) error) error {
+	return q.shared.changes.run(q.ctx, q.kind, change)
 }
 
 // end ends a request, and returns its error. err is that of a change as markPartlyDone returns it.

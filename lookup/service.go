@@ -21,7 +21,7 @@ type ServiceConfig struct {
 	// Memory bounds the index. NewService sets its Places, Groups and HashLen from Pool.
 	Memory index.Config
 	// Backend, if set, is asked instead of a memory index. The caller closes it after the
-	// last call of the service has returned; abandoned calls may then still run.
+	// last call of the service has returned; abandoned changes may then still run.
 	Backend backend.Backend
 	// Remote configures how Backend is used.
 	Remote RemoteConfig
@@ -104,7 +104,7 @@ func (s *Service) LookupPrompt(ctx context.Context, numTokens int64, hashes coor
 // PeekPrompt is LookupPrompt for a prompt that nobody is about to load: a store leases none of its
 // blocks if it can.
 func (s *Service) PeekPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
-	answer, err := s.lookup(ctx, s.alignPrompt(numTokens), hashes, 0, modePeek)
+	answer, err := s.lookup(ctx, s.alignPrompt(numTokens), hashes, lookupOptions{mode: modePeek})
 	return answer.Hit, err
 }
 
@@ -126,10 +126,9 @@ var _ api.PrefixCache = (*Service)(nil)
 // waits for the answer until ctx ends, at most RemoteConfig.Timeout and some
 // milliseconds. If the backend fails or is late, or ctx ends first, the hit is 0 and the
 // error nil. It fails with ErrTooManyKeys. A lookup whose ctx is cancelled is not
-// counted. A call of a backend that does not heed its context is abandoned. While 64 or more such
-// calls have not returned, further ones are not made: see backend.Backend.
+// counted. A lookup waits until the call of a backend has returned: see backend.Backend.
 func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
-	answer, err := s.lookup(ctx, numTokens, hashes, 0, modeAsk)
+	answer, err := s.lookup(ctx, numTokens, hashes, lookupOptions{})
 	return answer.Hit, err
 }
 
@@ -137,7 +136,7 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinato
 // these are asked for at once.
 func (s *Service) LookupAnswer(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int) (Answer, error) {
 	if s.remote != nil {
-		return s.lookup(ctx, numTokens, hashes, expected, modeAsk)
+		return s.lookup(ctx, numTokens, hashes, lookupOptions{expected: expected})
 	}
 	q := s.memory.NewQuery()
 	defer q.Release()
@@ -163,15 +162,15 @@ func (s *Service) lookUp(q *Query, numTokens int64, hashes coordinator.Hashes) (
 	return hit, err
 }
 
-// lookup is Lookup, or in modePeek for blocks that nobody is about to load.
-func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int, mode lookupMode) (Answer, error) {
+// lookup is Lookup with options, which matter over a store alone.
+func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, o lookupOptions) (Answer, error) {
 	if r := s.remote; r != nil {
 		if err := s.checkPrompt(numTokens, hashes); err != nil {
 			return Answer{}, err
 		}
 		ctx, cancel := context.WithTimeout(ctx, r.shared.cfg.Timeout)
 		defer cancel()
-		return r.lookup(ctx, s.clampPrompt(numTokens), hashes, expected, mode)
+		return r.lookup(ctx, s.clampPrompt(numTokens), hashes, o)
 	}
 	q := s.memory.NewQuery()
 	defer q.Release()

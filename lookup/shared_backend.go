@@ -12,14 +12,14 @@ import (
 // SharedBackend is a backend that the services of several pools ask. They have one circuit
 // breaker, and one bound each on calls and on keys in memory. Safe for concurrent use.
 type SharedBackend struct {
-	backend backend.Backend
-	cfg     RemoteConfig
-	health  *health
-	memory  *storeMemory
-	keys    *admission.Admission // memory of the keys of all calls in flight
-	cpu     *admission.Admission // tokens: see cpuToken
-	reads   *backendCalls
-	changes *backendCalls
+	backend   backend.Backend
+	cfg       RemoteConfig
+	health    *health
+	memory    *storeMemory
+	keys      *admission.Admission // memory of the keys of all calls in flight
+	cpu       *admission.Admission // tokens: see cpuToken
+	durations callDurations
+	changes   *changeCalls
 }
 
 // NewSharedBackend returns store for services: see ServiceConfig.Shared. The caller closes
@@ -33,10 +33,7 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 	b.health = newHealth(store, &b.cfg, logger)
 	b.memory = newStoreMemory(store, &b.cfg, logger)
 	b.keys = admission.New(b.cfg.MaxKeyBytes, 0)
-	durations := new(callDurations)
-	b.reads = newBackendCalls(store, max(maxAbandonedReads, 2*b.cfg.Workers), durations)
-	b.changes = newBackendCalls(store, maxAbandonedChanges, durations)
-	b.changes.returnedLate = b.changeReturned
+	b.changes = newChangeCalls(store, &b.durations, b.changeReturned)
 	return b
 }
 
@@ -72,5 +69,5 @@ func (b *SharedBackend) Failure() error { return b.health.lastFailure() }
 func (b *SharedBackend) ReportFailure(err error) { b.health.failure.Store(&callError{err}) }
 
 // CallDurations returns histograms of the durations in seconds of calls: exists, store, evict and reset, of all
-// pools. A call counts when it has returned or was abandoned. The caller owns the result.
-func (b *SharedBackend) CallDurations() map[string]api.Histogram { return b.reads.durations.all() }
+// pools. A call counts when it has returned or, of a change, was abandoned. The caller owns the result.
+func (b *SharedBackend) CallDurations() map[string]api.Histogram { return b.durations.all() }

@@ -1,6 +1,7 @@
 package mooncake
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -30,14 +31,15 @@ type conn struct {
 	net      *net.TCPConn
 	addr     string
 	form     Form
-	term     uint64   // of the leader at the time of the dial
-	number   uint32   // in the order of dials
-	seq      uint32   // of the next request
-	out, in  []byte   // reused for requests and replies
-	broken   bool     // a request failed or was interrupted: must not be used again
-	reused   bool     // has been idle, so the master may have closed it
-	heard    bool     // the master has answered since it was idle
-	identity identity // of the process
+	term     uint64        // of the leader at the time of the dial
+	number   uint32        // in the order of dials
+	seq      uint32        // of the next request
+	replies  *bufio.Reader // of net: most replies are read at once
+	out, in  []byte        // reused for requests and replies
+	broken   bool          // a request failed or was interrupted: must not be used again
+	reused   bool          // has been idle, so the master may have closed it
+	heard    bool          // the master has answered since it was idle
+	identity identity      // of the process
 }
 
 // run runs do, interrupted when ctx ends. If do fails or is interrupted, the connection is
@@ -75,7 +77,7 @@ func (c *conn) roundTrip(limit int) ([]byte, error) {
 		return nil, err
 	}
 	var head [responseLen]byte
-	n, err := io.ReadFull(c.net, head[:])
+	n, err := io.ReadFull(c.replies, head[:])
 	c.heard = c.heard || n > 0
 	if err != nil {
 		if n >= len("HTTP") && (head[0] != magic || head[1] != 0) {
@@ -91,7 +93,7 @@ func (c *conn) roundTrip(limit int) ([]byte, error) {
 		c.in = make([]byte, h.body)
 	}
 	c.in = c.in[:h.body]
-	if _, err := io.ReadFull(c.net, c.in); err != nil {
+	if _, err := io.ReadFull(c.replies, c.in); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}

@@ -1,6 +1,7 @@
 package mooncake
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net"
@@ -70,7 +71,7 @@ func (c *Client) dialMaster(ctx context.Context, addr string) (cn *conn, err err
 		c.recordDialFailure(addr, false, err)
 		return nil, explain(err, false)
 	}
-	cn = &conn{net: nc.(*net.TCPConn), addr: addr}
+	cn = &conn{net: nc.(*net.TCPConn), replies: bufio.NewReader(nc), addr: addr}
 	if err := cn.run(ctx, func(cn *conn) error { return cn.negotiate(c.cfg.Tenant, ask) }); err != nil {
 		cn.close()
 		c.recordDialFailure(addr, true, err)

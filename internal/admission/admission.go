@@ -91,7 +91,7 @@ func (a *Admission) Wait(ctx context.Context, n int64, small bool, some int64) e
 	}
 	w := &waiter{n, some, small, make(chan struct{})}
 	a.mu.Lock()
-	next := slices.IndexFunc(a.waiting, func(o *waiter) bool { return small && !o.small || small == o.small && n < o.n })
+	next := slices.IndexFunc(a.waiting, func(o *waiter) bool { return small && !o.small })
 	if next < 0 {
 		next = len(a.waiting)
 	}

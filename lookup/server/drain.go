@@ -7,7 +7,7 @@ import (
 )
 
 // drainPoll is the interval at which connections are looked at while they are being closed.
-const drainPoll = 5 * time.Millisecond
+const drainPoll = time.Millisecond // clients that were closed wait for the next server
 
 // Values of lifecycle.closing.
 const (

@@ -31,9 +31,13 @@ func (a *Account) expected(r *Ask, now int64) int {
 	if n == 0 {
 		return 0
 	}
+	remembers := a.recall.remembers()
+	if remembers == 0 {
+		remembers = min(now-max(a.began, a.table.forgotten), int64(2*maxTrusted))
+	}
 	likely := sort.Search(n, func(i int) bool { // a pool that has a block has those before it, mostly
 		e := a.table.get(tracked[i].fingerprint)
-		return e == nil || !a.isLikely(e, now)
+		return e == nil || !a.isLikely(e, now, remembers/2)
 	})
 	if likely == 0 {
 		return 0
@@ -41,8 +45,8 @@ func (a *Account) expected(r *Ask, now int64) int {
 	return tracked[likely-1].block + 1 - r.firstBlock()
 }
 
-// isLikely reports whether a block is likely to be in the pool.
-func (a *Account) isLikely(e *entry, now int64) bool {
+// isLikely reports whether a block is likely to be in the pool: it was seen there less than trusted ago.
+func (a *Account) isLikely(e *entry, now, trusted int64) bool {
 	a.looks.apply(e)
 	seen := e.whole
 	if e.missedBy != 0 {
@@ -54,12 +58,5 @@ func (a *Account) isLikely(e *entry, now int64) bool {
 		}
 		seen = e.missedUntil
 	}
-	if seen == 0 || a.isEmptied(e) {
-		return false
-	}
-	remembers := a.recall.remembers()
-	if remembers == 0 {
-		remembers = min(now-max(a.began, a.table.forgotten), int64(2*maxTrusted))
-	}
-	return now-seen < remembers/2
+	return seen != 0 && !a.isEmptied(e) && now-seen < trusted
 }

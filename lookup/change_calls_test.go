@@ -53,9 +53,8 @@ func (i ignoresContext) Evict(_ context.Context, keys []string) error {
 }
 func (i ignoresContext) Reset(context.Context) error { return i.keyStore.Reset(context.Background()) }
 
-// A backend that does not heed its context is late: the lookup is a hit of 0 when its
-// time is up, the call is counted, and the answer that comes later is dropped.
-func TestRemoteLateBackendIsCutOff(t *testing.T) {
+// A change that does not heed its context is late when its time is up, and counted. Until it has returned no other one is made.
+func TestRemoteLateChangeIsCutOff(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
 	hashes := coordinator.NewHashes(keys, 32)
 	synctest.Test(t, func(t *testing.T) {
@@ -66,70 +65,26 @@ func TestRemoteLateBackendIsCutOff(t *testing.T) {
 		})
 		require.NoError(t, err)
 		begun := time.Now()
-		hit, err := s.Lookup(t.Context(), 128, hashes)
-		require.NoError(t, err)
-		assert.Zero(t, hit.Tokens)
-		assert.Equal(t, 100*time.Millisecond+returnGrace, time.Since(begun))
-		stat := s.Stat()
-		assert.EqualValues(t, 1, stat.BackendTimeouts)
-		assert.EqualValues(t, 1, stat.Lookups)
-
-		_, err = s.Explain(t.Context(), 128, hashes)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		begun = time.Now()
 		require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)), context.DeadlineExceeded)
 		assert.Equal(t, 10*time.Second+returnGrace, time.Since(begun))
 		for _, change := range []error{s.Reset(t.Context()), s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32))} { // which the store, once it returns, could undo
 			require.ErrorIs(t, change, errAbandoned)
 		}
-		assert.EqualValues(t, 5, s.Stat().BackendTimeouts)
-		assert.EqualValues(t, 2, s.remote.shared.reads.abandoned.Load())
+		assert.EqualValues(t, 3, s.Stat().BackendTimeouts)
 		assert.EqualValues(t, 1, s.remote.shared.changes.abandoned.Load())
 
 		close(open)
 		synctest.Wait()
-		assert.Zero(t, s.remote.shared.reads.abandoned.Load(), "they have returned")
-		assert.Zero(t, s.remote.shared.changes.abandoned.Load())
+		assert.Zero(t, s.remote.shared.changes.abandoned.Load(), "it has returned")
 		require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-		time.Sleep(2 * time.Second) // the breaker's pause
-		hit, err = s.Lookup(t.Context(), 128, hashes)
+		hit, err := s.Lookup(t.Context(), 128, hashes)
 		require.NoError(t, err)
 		assert.EqualValues(t, 128, hit.Tokens)
 	})
 }
 
-// Calls that do not return are bounded, and keep the memory of their keys until they do.
-func TestRemoteAbandonedCallsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		open := make(chan struct{})
-		store := stuckStore(open)
-		s, err := NewService(ServiceConfig{
-			Pool: blocks16.Pool, Backend: ignoresContext{keyStore: store},
-			Remote: RemoteConfig{Timeout: time.Millisecond, BreakerFailures: 1 << 20},
-		})
-		require.NoError(t, err)
-		const more = 10
-		for i := range maxAbandonedReads + more {
-			hit, err := s.Lookup(t.Context(), 16, coordinator.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32))
-			require.NoError(t, err)
-			require.Zero(t, hit.Tokens)
-		}
-		assert.EqualValues(t, maxAbandonedReads, store.Calls.Load())
-		stat := s.Stat()
-		assert.EqualValues(t, maxAbandonedReads+more, stat.BackendTimeouts)
-		assert.Positive(t, s.remote.shared.keys.Held(), "the calls hold their keys")
-
-		close(open)
-		synctest.Wait()
-		require.Zero(t, s.remote.shared.keys.Held(), "they are given back once")
-		hit, err := s.Lookup(t.Context(), 16, coordinator.NewHashes(lookuptest.Chain("x", 1, 32), 32))
-		require.NoError(t, err)
-		assert.EqualValues(t, 16, hit.Tokens)
-	})
-}
-
-// A change waits for the abandoned one before it, so that it is never undone by it.
-func TestRemoteChangeWaitsForAnAbandonedOne(t *testing.T) {
+// Changes wait for the abandoned one before them, so that they are never undone by it. All go on when it has returned.
+func TestRemoteChangesWaitForAnAbandonedOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := make(chan struct{})
 		store := stuckStore(open)
@@ -140,7 +95,11 @@ func TestRemoteChangeWaitsForAnAbandonedOne(t *testing.T) {
 		require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)), context.DeadlineExceeded)
 		begun := time.Now()
 		time.AfterFunc(500*time.Millisecond, func() { close(open) })
-		require.NoError(t, s.Reset(t.Context()))
+		var waiting sync.WaitGroup
+		for range 3 {
+			waiting.Go(func() { assert.NoError(t, s.Reset(t.Context())) })
+		}
+		waiting.Wait()
 		assert.Equal(t, 500*time.Millisecond, time.Since(begun))
 		hit, err := s.Lookup(t.Context(), 128, coordinator.NewHashes(keys, 32))
 		require.NoError(t, err)
@@ -148,8 +107,8 @@ func TestRemoteChangeWaitsForAnAbandonedOne(t *testing.T) {
 	})
 }
 
-// Lookups that are cancelled, of a backend that heeds that, abandon nothing.
-func TestRemoteCancelledCallsAreNotAbandoned(t *testing.T) {
+// Lookups that are cancelled count as no failure of the backend.
+func TestRemoteCancelledCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lookuptest.KeyStore{Before: func(ctx context.Context, _ string, _ []string) error {
 			<-ctx.Done()
@@ -162,7 +121,7 @@ func TestRemoteCancelledCallsAreNotAbandoned(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range 200 {
 			lookups.Go(func() {
-				_, _ = s.remote.lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32), 0, modeAsk)
+				_, _ = s.remote.lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32), lookupOptions{})
 			})
 		}
 		synctest.Wait()
@@ -170,7 +129,6 @@ func TestRemoteCancelledCallsAreNotAbandoned(t *testing.T) {
 		lookups.Wait()
 		assert.EqualValues(t, 200, store.Calls.Load())
 		stat := s.Stat()
-		assert.Zero(t, s.remote.shared.reads.abandoned.Load())
 		assert.Zero(t, stat.BackendTimeouts+stat.BackendRejected+stat.BackendErrors)
 		assert.Equal(t, "closed", stat.BackendState)
 	})
