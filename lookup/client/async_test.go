@@ -48,6 +48,30 @@ func (a *AsyncClient) empty() bool {
 	return len(a.pending) == 0 && a.answered.Len() == 0 && a.copiedBytes == 0 && len(a.transport.queue) == 0
 }
 
+// An answer that comes after its id was discarded, and used again, is dropped.
+func TestAsyncDiscardWhileUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, held := heldServer()
+		a := fakeAsync(t, f)
+		notReady(t, a, "r", 48)
+		stale := <-held
+		a.Discard("r")
+		require.True(t, a.empty())
+		notReady(t, a, "r", 64)
+		fresh := <-held
+		stale.reply()
+		synctest.Wait()
+		notReady(t, a, "r", 64)
+		fresh.reply()
+		synctest.Wait()
+		hit, ready, _ := a.Poll("r", 64, coordinator.NewHashes(nil, 0))
+		require.True(t, ready)
+		require.EqualValues(t, 64, hit.Tokens)
+		require.Zero(t, a.transport.inFlight.len())
+		require.True(t, a.empty())
+	})
+}
+
 // The first Poll copies the hashes.
 func TestAsyncCopiesHashes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -626,3 +626,26 @@ func TestClientBatchOfNothing(t *testing.T) {
 	cancel()
 	require.NoError(t, c.Batch(ctx, asks))
 }
+
+// Close ends calls in progress.
+func TestClientCloseUnderWay(t *testing.T) {
+	noLeaks(t)
+	eachKind(t, func(t *testing.T, secure bool) {
+		asked := make(chan struct{}, 20)
+		f := &fakeServer{secure: secure, answer: func(*fakeRequest) { asked <- struct{}{} }}
+		c := fakeClient(t, f)
+		var calls sync.WaitGroup
+		for range 5 {
+			calls.Go(func() {
+				if err := ping(c); !errors.Is(err, ErrConnect) {
+					t.Error(err)
+				}
+			})
+		}
+		for range 5 {
+			<-asked
+		}
+		require.NoError(t, c.Close())
+		calls.Wait()
+	})
+}

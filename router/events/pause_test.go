@@ -96,3 +96,34 @@ func TestResume(t *testing.T) {
 	awaitHeld(t, again, 2)
 	awaitStatus(t, second, func(s Status) bool { return s.Batches == 3 && s.Complete })
 }
+
+// After a restart of the engine, nothing of before is left.
+func TestResumeAfterRestart(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	for n := range uint64(3) {
+		p.publish(storedBatch(n+1), true)
+	}
+	f, set := follow(t, p.config())
+	awaitHeld(t, set, 1, 2, 3)
+	c, blocks := checkpointOf(t, f, set)
+	f.Close()
+	for _, after := range []struct {
+		name    string
+		batches int
+	}{{"fewer batches", 1}, {"as many", 3}, {"more", 7}, {"none", 0}} {
+		p.restart()
+		var want []uint64
+		for n := range after.batches {
+			p.publish(storedBatch(uint64(10+n)), true)
+			want = append(want, uint64(10+n))
+		}
+		again := cloneSet(t, blocks)
+		second := resumeAt(t, p.config(), c, again)
+		awaitHeld(t, again, want...)
+		s := second.Status()
+		require.True(t, s.Complete, after.name)
+		require.EqualValues(t, 1, s.Restarts, after.name)
+		second.Close()
+	}
+}
