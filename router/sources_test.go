@@ -1,13 +1,11 @@
 package router
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -303,38 +301,6 @@ func TestCloseWhileSourcesGo(t *testing.T) {
 		running.Go(s.Close)
 		running.Wait()
 	}
-}
-
-// Sources that are not busy are paused first. A busy one is waited for as long as ctx lasts.
-func TestPauseAll(t *testing.T) {
-	s := newService(t, Config{})
-	for rank := range 2 {
-		require.NoError(t, s.Add(source(t, llama, "a", rank, 16)))
-	}
-	busy, free := s.active["llama/a/0"].follower, s.active["llama/a/1"].follower
-	_, err := busy.Pause(t.Context())
-	require.NoError(t, err)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	paused := s.pauseAll(ended)
-	require.Len(t, paused, 1)
-	free.Unpause()
-	go func() {
-		for {
-			if _, err := free.Pause(ended); err != nil {
-				break
-			}
-			free.Unpause()
-		}
-		busy.Unpause()
-	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	paused = s.pauseAll(ctx)
-	for a := range paused {
-		a.follower.Unpause()
-	}
-	require.Len(t, paused, 2)
 }
 
 // The status of a source says at once what was dropped for others.

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hitline/hitline/backend"
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/backend"
 )
 
 // unhex decodes hex with spaces.

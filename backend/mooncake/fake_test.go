@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hitline/hitline/backend"
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/backend"
 )
 
 // testTimeout bounds waits that are short on an idle machine.

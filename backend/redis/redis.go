@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -51,9 +50,6 @@ type Config struct {
 	// counts first, so set it to the longest timeout of a call. Default 10 s, as
 	// lookup.RemoteConfig.WriteTimeout.
 	IOTimeout time.Duration
-	// TLS is the base configuration for rediss:// and rediss-cluster://, to which the URL
-	// adds. Nil means Go's defaults. New clones it.
-	TLS *tls.Config
 }
 
 // String describes c without its URL, which may have a password.
@@ -82,7 +78,7 @@ func (c Config) withDefaults() Config {
 
 // endpoint validates c and parses its URL.
 func (c Config) endpoint() (*endpoint, error) {
-	e, err := parseURL(c.URL, c.TLS)
+	e, err := parseURL(c.URL)
 	if err != nil {
 		return nil, invalid([]string{"url"}, "the URL %w", err)
 	}

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/hitline/hitline/internal/requesterror"
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/hitline/hitline/internal/requesterror"
 )
 
 // scanCount is the COUNT of SCAN: about how many keys of the database one call visits.

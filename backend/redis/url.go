@@ -46,7 +46,7 @@ const defaultPort = "6379"
 
 // parseURL parses a URL. Its errors never repeat a part of the URL: if the special
 // characters of a password are not encoded, any part may contain it.
-func parseURL(text string, base *tls.Config) (*endpoint, error) {
+func parseURL(text string) (*endpoint, error) {
 	const encode = "; is a special character of the password not percent-encoded?"
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" || u.Fragment != "" {
@@ -99,7 +99,7 @@ func parseURL(text string, base *tls.Config) (*endpoint, error) {
 		}
 		e.addrs = append(e.addrs, withPort(addr))
 	}
-	return e, e.setTLS(kind.tls, base, query)
+	return e, e.setTLS(kind.tls, query)
 }
 
 // withPort adds the default port if host has none.
@@ -114,19 +114,15 @@ func withPort(host string) string {
 	return net.JoinHostPort(name, defaultPort)
 }
 
-// setTLS sets e.tls from base and from the parameters of the URL. secure reports whether the
-// scheme is one of TLS.
-func (e *endpoint) setTLS(secure bool, base *tls.Config, query url.Values) error {
+// setTLS sets e.tls from the parameters of the URL. secure reports whether the scheme is one of TLS.
+func (e *endpoint) setTLS(secure bool, query url.Values) error {
 	if !secure {
-		if base != nil || query.Has("ca") || query.Has("cert") || query.Has("key") || query.Has("server_name") || query.Has("skip_verify") {
+		if query.Has("ca") || query.Has("cert") || query.Has("key") || query.Has("server_name") || query.Has("skip_verify") {
 			return errors.New("says something about TLS, which only rediss:// and rediss-cluster:// use")
 		}
 		return nil
 	}
 	e.tls = &tls.Config{MinVersion: tls.VersionTLS12}
-	if base != nil {
-		e.tls = base.Clone()
-	}
 	if name := query.Get("server_name"); name != "" {
 		e.tls.ServerName = name
 	}

@@ -1,12 +1,9 @@
 package client
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,31 +46,6 @@ func (a *AsyncClient) empty() bool {
 	a.transport.mu.Lock()
 	defer a.transport.mu.Unlock()
 	return len(a.pending) == 0 && a.answered.Len() == 0 && a.copiedBytes == 0 && len(a.transport.queue) == 0
-}
-
-// The reference's test_lookup_key_client_non_block_lookup_async: nothing while it
-// is in flight, then the value; the entry is gone after that.
-func TestAsyncNonBlockLookup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, held := heldServer()
-		a := fakeAsync(t, f)
-		notReady(t, a, "r", 48)
-		r := <-held
-		require.EqualValues(t, 48, r.numTokens)
-		for range 3 {
-			notReady(t, a, "r", 99)
-		}
-		r.reply()
-		synctest.Wait()
-		hit, ready, err := a.Poll("r", 99, coordinator.NewHashes(nil, 0))
-		require.NoError(t, err)
-		require.True(t, ready)
-		require.EqualValues(t, 48, hit.Tokens)
-		require.True(t, a.empty())
-		require.Empty(t, held, "polling sends nothing")
-		notReady(t, a, "r", 64)
-		require.EqualValues(t, 64, (<-held).numTokens, "the id may be used again")
-	})
 }
 
 // An answer that comes after its id was discarded, and used again, is dropped.
@@ -165,33 +137,6 @@ func TestAsyncFailureReadsAsZero(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 49, hit.Tokens)
 		require.True(t, a.empty())
-	})
-}
-
-// A reset is sent behind the lookups that were asked before it.
-func TestAsyncResetWaitsForLookups(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, held := heldServer()
-		a := fakeAsync(t, f)
-		for i := range uint32(5) {
-			notReady(t, a, fmt.Sprint(i), i)
-		}
-		done := make(chan error, 1)
-		go func() { done <- a.reset(background) }()
-		synctest.Wait()
-		notReady(t, a, "behind", 5)
-		var order []string
-		for range 7 {
-			r := <-held
-			order = append(order, fmt.Sprint(r.tag, r.numTokens))
-			r.reply()
-		}
-		require.Equal(t, []string{"lookup0", "lookup1", "lookup2", "lookup3", "lookup4", "reset0", "lookup5"}, order)
-		require.NoError(t, <-done)
-
-		ctx, cancel := context.WithTimeout(background, time.Millisecond)
-		defer cancel()
-		require.ErrorIs(t, a.reset(ctx), context.DeadlineExceeded)
 	})
 }
 
@@ -367,38 +312,4 @@ func schedule(t *testing.T, rng *rand.Rand) (failed int) {
 	require.True(t, a.empty())
 	require.Zero(t, a.transport.inFlight.len())
 	return failed
-}
-
-// A server that is away costs an asynchronous lookup its timeout once, and is found again.
-func TestAsyncRecovers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var away atomic.Bool
-		away.Store(true)
-		f := &fakeServer{pipes: true, refuse: func() error {
-			if away.Load() {
-				return errors.New("away")
-			}
-			return nil
-		}}
-		a := lazyClient(t, f.dialer(), time.Second).Async()
-		notReady(t, a, "r", 48)
-		time.Sleep(time.Second - 1)
-		notReady(t, a, "r", 48)
-		time.Sleep(time.Nanosecond)
-		for range 100 {
-			begun := time.Now()
-			hit, ready, err := a.Poll("r", 48, coordinator.NewHashes(nil, 0))
-			require.True(t, ready)
-			require.Zero(t, hit.Tokens)
-			require.ErrorIs(t, err, ErrConnect)
-			require.ErrorContains(t, err, "away")
-			require.Zero(t, time.Since(begun))
-		}
-		away.Store(false)
-		time.Sleep(time.Second)
-		hit, err := pollReady(t, a, "r")
-		require.NoError(t, err)
-		require.EqualValues(t, 1, hit)
-		require.True(t, a.empty())
-	})
 }

@@ -124,19 +124,6 @@ func dialerOf(open func(context.Context) (net.Conn, error)) *dialer {
 	return newDialer(entry{open: open})
 }
 
-// dialOver returns a client whose only connection is nc. It ends with the test.
-func dialOver(t testing.TB, nc net.Conn, opts ...Option) *Client {
-	t.Helper()
-	var dialed atomic.Bool
-	dial := func(context.Context, string, string) (net.Conn, error) {
-		if dialed.Swap(true) {
-			return nil, errors.New("there was one connection only")
-		}
-		return nc, nil
-	}
-	return dialAs(t, "127.0.0.1:1", append([]Option{WithDialer(dial)}, opts...)...)
-}
-
 // interruptible makes a net.Pipe pass for a socket, whose interrupted writes can continue.
 type interruptible struct{ net.Conn }
 
@@ -201,18 +188,6 @@ func socketPair() (a, b net.Conn, err error) {
 		}
 	}
 	return ends[0], ends[1], nil
-}
-
-// awaitReadable waits until there is something to read, or conn's deadline, and reads nothing.
-func awaitReadable(conn net.Conn) {
-	raw, err := conn.(syscall.Conn).SyscallConn()
-	if err != nil {
-		panic(err)
-	}
-	_ = raw.Read(func(fd uintptr) bool {
-		_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		return err != syscall.EAGAIN
-	})
 }
 
 // spend takes up to n bytes from the budget. The connection is cut when it is

@@ -11,7 +11,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -137,33 +136,4 @@ func TestClientPlan(t *testing.T) {
 	}
 	_, err = c.Plan(background, -1, hashes)
 	require.ErrorIs(t, err, ErrRequest)
-}
-
-// Plans and masks of a running server, in flight together with lookups.
-func TestPlanOfAServer(t *testing.T) {
-	s := startServer(t, blocks16, server.Limits{})
-	chain := lookuptest.Chain("a", 8, 32)
-	c := dialTest(t, s)
-	require.NoError(t, c.Store(background, coordinator.GroupRank{}, coordinator.NewHashes(chain[:6*32], 32)))
-	done := make(chan error, 20)
-	for range cap(done) {
-		go func() {
-			plan, err := c.Plan(background, 128, coordinator.NewHashes(chain, 32))
-			if err == nil && (plan.Hit.Tokens != 96 || len(plan.Masks) != 1 || !plan.Masks[0].At(5) || plan.Masks[0].At(6)) {
-				err = ErrReply
-			}
-			done <- err
-		}()
-	}
-	hit, err := c.Lookup(background, 128, coordinator.NewHashes(chain, 32))
-	require.NoError(t, err)
-	require.EqualValues(t, 96, hit.Tokens)
-	for range cap(done) {
-		require.NoError(t, <-done)
-	}
-	_, err = c.LookupMask(background, 17)
-	require.ErrorIs(t, err, ErrRefused)
-	masks, err := c.StoreMask(background, 64, 0, -1)
-	require.NoError(t, err)
-	require.Equal(t, []api.GroupMask{{Group: 0, End: 4, All: true}}, masks)
 }

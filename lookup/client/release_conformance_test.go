@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/conformance"
 	"github.com/hitline/hitline/internal/lookuptest"
@@ -87,6 +89,9 @@ func TestConformanceReleaseWire(t *testing.T) {
 				report.Add(c.ID, c.judge(ways))
 			}
 			report.Done()
+			for name, way := range ways {
+				require.EqualValues(t, 1, way.server.dials.Load(), "%s: a reply that is no hit concerns its lookup alone", name)
+			}
 		})
 	}
 }

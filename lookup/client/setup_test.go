@@ -157,45 +157,6 @@ func TestLookupPrompt(t *testing.T) {
 	require.ErrorContains(t, err, "num_tokens 70 is no multiple of 16")
 }
 
-// Ping tells what the server says of itself.
-func TestPing(t *testing.T) {
-	s := startServer(t, blocks16, server.Limits{})
-	c := dialTest(t, s)
-	got, err := c.Ping(background)
-	require.NoError(t, err)
-	want := s.Instance()
-	want.PromptAlignment = 16
-	require.Equal(t, want, got)
-	require.Equal(t, netproto.ProtocolVersion, got.Protocol)
-	st := statOf(t, c)
-	require.Equal(t, got.ID, st.Instance)
-	require.Equal(t, got.StartTime, st.StartTime)
-
-	c = scripted(t, func([][]byte) []byte { return lookuptest.Encode([]byte{1}) })
-	_, err = c.Ping(background)
-	require.ErrorIs(t, err, ErrReply)
-}
-
-// A reset of a rank over the wire.
-func TestResetRank(t *testing.T) {
-	s := startServer(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, TPSize: 2, NumKVHead: 2}}, server.Limits{})
-	c := dialTest(t, s)
-	for tp := range uint16(2) {
-		require.NoError(t, c.Store(background, coordinator.GroupRank{TPRank: tp}, someHashes))
-	}
-	tokens := func() int64 {
-		hit, err := c.Lookup(background, 64, someHashes)
-		require.NoError(t, err)
-		return hit.Tokens
-	}
-	require.EqualValues(t, 64, tokens())
-	require.NoError(t, c.ResetRank(background, coordinator.GroupRank{Group: coordinator.AnyRank, TPRank: 1, PPRank: coordinator.AnyRank}))
-	require.Zero(t, tokens())
-	require.NoError(t, c.Store(background, coordinator.GroupRank{TPRank: 1}, someHashes))
-	require.EqualValues(t, 64, tokens())
-	require.ErrorIs(t, c.ResetRank(background, coordinator.GroupRank{TPRank: 2}), ErrRefused)
-}
-
 // Each code of a refusal is an error of its own. A refusal without a code is none of them.
 func TestRefusalCodes(t *testing.T) {
 	var refusal api.Refusal
@@ -362,6 +323,9 @@ func TestWrongReplies(t *testing.T) {
 	}
 	_, err := readHit([][]byte{u32s(16), {}}, 64, nil)
 	require.ErrorIs(t, err, ErrReply, "two frames")
+
+	_, err = scripted(t, func([][]byte) []byte { return lookuptest.Encode([]byte{1}) }).Ping(background)
+	require.ErrorIs(t, err, ErrReply, "no document")
 
 	two := append(u32s(0, 0, 4, 1, 0, 4), u32s(1, 0, 4, 1, 0, 4)...)
 	masks, err := parseMasks(two, pool)

@@ -13,9 +13,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -57,6 +55,7 @@ func polled(a *AsyncClient) lookupFunc {
 type lookupWays map[string]*lookupWay
 
 type lookupWay struct {
+	client  *Client
 	lookup  lookupFunc
 	server  *fakeServer
 	replies chan []byte // the next reply
@@ -72,28 +71,35 @@ func newLookupWays(t *testing.T) lookupWays {
 			w.sent <- hexFrames(r.frames)
 			r.send(<-w.replies)
 		}}
+		w.client = fakeClient(t, w.server)
 		ways[name] = w
 		return w
 	}
 	w := serve("calls")
-	w.lookup = single(fakeClient(t, w.server))
+	w.lookup = single(w.client)
 	w = serve("batches")
-	w.lookup = batched(fakeClient(t, w.server))
+	w.lookup = batched(w.client)
 	w = serve("async")
-	w.lookup = polled(fakeAsync(t, w.server))
+	w.lookup = polled(w.client.Async())
 	return ways
 }
 
 // answer makes a lookup that the server answers with reply, and returns what was sent.
 func (w *lookupWay) answer(reply []byte, numTokens int64, hashes coordinator.Hashes) (hit api.Hit, sent []string, err error) {
+	sent = w.exchange(reply, func() { hit, err = w.lookup(numTokens, hashes) })
+	return hit, sent, err
+}
+
+// exchange calls do, which makes a request that the server answers with reply, and returns what was sent.
+func (w *lookupWay) exchange(reply []byte, do func()) (sent []string) {
 	w.replies <- reply
-	hit, err = w.lookup(numTokens, hashes)
+	do()
 	select {
 	case sent = <-w.sent:
 	default:
 		<-w.replies
 	}
-	return hit, sent, err
+	return sent
 }
 
 // send sends a reply of one frame.
@@ -115,42 +121,6 @@ func tailHit(tokens int64, pairs ...int64) api.Hit {
 		hit.TailBoundaries = append(hit.TailBoundaries, coordinator.TailBoundary{Group: int(pairs[0]), Tokens: pairs[1]})
 	}
 	return hit
-}
-
-// tailReplies are replies to a lookup, and what a client makes of them.
-var tailReplies = []struct {
-	reply []byte
-	hit   api.Hit
-	err   error
-}{
-	{u32s(16), tailHit(16), nil},
-	{u32s(0), tailHit(0), nil},
-	{u32s(40, 0, 48), tailHit(40, 0, 48), nil},
-	{u32s(40, 0, 48, 1, 40), tailHit(40, 0, 48, 1, 40), nil},
-	{u32s(1<<32-1, 1<<32-1, 1<<32-1, 7, 1<<32-1), tailHit(1<<32-1, 1<<32-1, 1<<32-1, 7, 1<<32-1), nil},
-	{u32s(40, 0, 39), tailHit(0), ErrReply},
-	{nil, tailHit(0), ErrReply},
-	{make([]byte, 8), tailHit(0), ErrReply},
-	{u32s(0, 2, 3), tailHit(0, 2, 3), nil},
-	{make([]byte, 9), tailHit(0), ErrReply},
-	{make([]byte, 11), tailHit(0), ErrReply},
-	{make([]byte, 13), tailHit(0), ErrReply},
-	{u32s(1, 2, 3, 4), tailHit(0), ErrReply},
-	{append(u32s(40, 0, 48, 1, 40), 0), tailHit(0), ErrReply},
-	{make([]byte, 1000), tailHit(0), ErrReply},
-}
-
-// Every way to make a lookup returns the boundaries of its reply. A reply that is no hit
-// concerns its lookup alone: the connection stays.
-func TestTailBoundaries(t *testing.T) {
-	for name, way := range newLookupWays(t) {
-		for _, c := range tailReplies {
-			hit, _, err := way.answer(c.reply, 1<<32-1, coordinator.Hashes{})
-			require.ErrorIs(t, err, c.err, "%s: %x", name, c.reply)
-			require.Equal(t, c.hit, hit, "%s: %x", name, c.reply)
-		}
-		require.EqualValues(t, 1, way.server.dials.Load(), name)
-	}
 }
 
 // Each lookup of a batch has its own boundaries, also those read at once, and keeps them. One
@@ -200,46 +170,4 @@ func TestTailBoundariesAllocations(t *testing.T) {
 		})
 		require.Equal(t, want, got, "%x", reply)
 	}
-}
-
-// Service and clients give equal hits of an engine whose hits end inside a block.
-func TestTailBoundariesOverTCP(t *testing.T) {
-	s := startServer(t, lookup.ServiceConfig{Pool: coordinator.Pool{
-		VLLM: "0.32.0", HashBlockSize: 4, CacheHitAlignmentTokens: 4,
-		Groups: []coordinator.Group{
-			{Kind: coordinator.FullAttention, BlockSize: 16},
-			{Kind: coordinator.Mamba, BlockSize: 16, MambaCacheMode: "align"},
-		},
-	}}, server.Limits{})
-	hashes := lookuptest.Chain("a", 20, 32)
-	writer := dialTest(t, s)
-	for group, ends := range [][]int{{16, 32, 48}, {40}} { // tokens at which a block is stored
-		for _, end := range ends {
-			key := coordinator.NewHashes(hashes[(end/4-1)*32:end/4*32], 32)
-			require.NoError(t, writer.Store(background, coordinator.GroupRank{Group: uint16(group)}, key))
-		}
-	}
-	ways := serverWays(t, s)
-	for tokens, want := range map[int64]api.Hit{
-		80: tailHit(40, 0, 48, 1, 40),
-		48: tailHit(40, 0, 48, 1, 40),
-		44: tailHit(0), // the full attention block that ends at 48 is not looked up
-		0:  tailHit(0),
-	} {
-		for name, lookup := range ways {
-			hit, err := lookup(tokens, coordinator.NewHashes(hashes, 32))
-			require.NoError(t, err, name)
-			require.Equal(t, want, hit, "%s: %d tokens", name, tokens)
-		}
-	}
-}
-
-// serverWays are the ways to look up in a server, and its service.
-func serverWays(t *testing.T, s testServer) map[string]lookupFunc {
-	ways := map[string]lookupFunc{"service": func(numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
-		return s.service.Lookup(background, numTokens, hashes)
-	}}
-	c := dialTest(t, s)
-	ways["calls"], ways["batches"], ways["async"] = single(c), batched(c), polled(c.Async())
-	return ways
 }

@@ -1,14 +1,13 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,6 +44,17 @@ func TestClientAllRequests(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 64, e.HitTokens)
 	require.EqualValues(t, 4, statOf(t, c).Entries)
+	plan, err := c.Plan(background, 128, coordinator.NewHashes(keys, 32))
+	require.NoError(t, err)
+	require.EqualValues(t, 64, plan.Hit.Tokens)
+	require.True(t, len(plan.Masks) == 1 && plan.Masks[0].At(3) && !plan.Masks[0].At(4), plan)
+	masks, err := c.StoreMask(background, 64, 0, -1)
+	require.NoError(t, err)
+	require.Equal(t, []api.GroupMask{{Group: 0, End: 4, All: true}}, masks)
+	require.NoError(t, c.ResetRank(background, coordinator.GroupRank{Group: coordinator.AnyRank, PPRank: coordinator.AnyRank}))
+	require.Zero(t, statOf(t, c).Entries)
+	require.ErrorIs(t, c.ResetRank(background, coordinator.GroupRank{TPRank: 2}), ErrRefused)
+	require.NoError(t, c.Store(background, coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	require.ErrorIs(t, c.Store(background, coordinator.GroupRank{Group: 9}, coordinator.NewHashes(keys, 32)), ErrRefused)
 	_, err = c.Lookup(background, 17, coordinator.NewHashes(keys, 32))
 	require.ErrorIs(t, err, ErrRefused)
@@ -59,65 +69,6 @@ func TestClientAllRequests(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
-func TestClientAddresses(t *testing.T) {
-	noLeaks(t)
-	path := filepath.Join(t.TempDir(), "s")
-	for addr, listen := range map[string][2]string{
-		"ipc://" + path: {"unix", path},
-		"tcp://[::1]:":  {"tcp6", "[::1]:0"},
-		"[::1]:":        {"tcp6", "[::1]:0"},
-		"127.0.0.1:":    {"tcp4", "127.0.0.1:0"},
-	} {
-		t.Run(addr, func(t *testing.T) {
-			ln, err := net.Listen(listen[0], listen[1])
-			if err != nil && listen[0] == "tcp6" {
-				t.Skip("no IPv6 here: ", err)
-			}
-			require.NoError(t, err)
-			defer ln.Close()
-			var served sync.WaitGroup
-			served.Go(func() {
-				conn, err := ln.Accept()
-				if err == nil {
-					f := new(fakeServer)
-					f.start(conn)
-					f.all.Wait()
-				}
-			})
-			defer served.Wait()
-			if tcp, ok := ln.Addr().(*net.TCPAddr); ok {
-				_, port, _ := net.SplitHostPort(tcp.String())
-				addr += port
-			}
-			c, err := Dial(background, addr, WithTimeout(lookuptest.Patience))
-			require.NoError(t, err)
-			defer c.Close()
-			require.NoError(t, ping(c))
-			require.NoError(t, c.Close())
-		})
-	}
-	for _, addr := range []string{"", "tcp://", "ipc://", "inproc://x", "udp://127.0.0.1:1"} {
-		_, err := Dial(background, addr)
-		require.ErrorIs(t, err, ErrRequest, addr)
-	}
-}
-
-// An idle connection that the server closed is replaced before the next request, which then
-// does not fail.
-func TestClientIdleLoss(t *testing.T) {
-	noLeaks(t)
-	eachKind(t, func(t *testing.T, secure bool) {
-		conns := make(chan *fakeConn, 10)
-		f := &fakeServer{secure: secure, answer: func(r *fakeRequest) { conns <- r.conn; r.reply() }}
-		c := fakeClient(t, f)
-		for range 3 {
-			require.NoError(t, c.Reset(background))
-			(<-conns).hangUp()
-			lookuptest.Eventually(t, "it is lost", c.hasLost)
-		}
-	})
-}
-
 // hasLost reports whether the client has no connection.
 func (c *Client) hasLost() bool {
 	c.transport.mu.Lock()
@@ -125,17 +76,29 @@ func (c *Client) hasLost() bool {
 	return c.transport.conn == nil
 }
 
-// A cancelled call ends soon, with its cause, wherever it was.
+// A cancelled call ends soon, with its cause, wherever it was, and nothing reads its arguments any longer. What was begun
+// is sent to its end, so the connection serves others.
 func TestClientCancel(t *testing.T) {
 	noLeaks(t)
-	blob := make([]byte, 8<<20) // more than the buffers of a socket
+	want := make([]byte, 8<<20) // more than the buffers of a socket
+	for i := range want {
+		want[i] = byte(i >> 7)
+	}
+	blob := make([]byte, len(want))
 	eachKind(t, func(t *testing.T, secure bool) {
 		for _, write := range []bool{false, true} {
 			t.Run(map[bool]string{false: "waiting", true: "writing"}[write], func(t *testing.T) {
-				release := make(chan struct{})
-				f := &fakeServer{secure: secure, answer: func(r *fakeRequest) { <-release }}
+				released := make(chan struct{})
+				release := sync.OnceFunc(func() { close(released) })
+				f := &fakeServer{secure: secure, limits: api.Limits{MaxInFlight: 100, MaxInFlightBytes: 1 << 30}, answer: func(r *fakeRequest) {
+					<-released
+					if sent := r.frames[len(r.frames)-1]; len(sent) == len(want) && !bytes.Equal(sent, want) {
+						t.Error("the copy does not go on where the blob was left")
+					}
+					r.reply()
+				}}
 				c := fakeClient(t, f)
-				defer close(release)
+				defer release()
 				if write { // the peer reads nothing behind this
 					ctx, cancel := context.WithTimeout(background, 10*time.Millisecond)
 					_, err := c.Lookup(ctx, 7, coordinator.NewHashes(nil, 0))
@@ -143,6 +106,7 @@ func TestClientCancel(t *testing.T) {
 					cancel()
 				}
 				for _, after := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
+					copy(blob, want)
 					ctx, cancel := context.WithCancel(background)
 					timer := time.AfterFunc(after, cancel)
 					begun := time.Now()
@@ -153,59 +117,14 @@ func TestClientCancel(t *testing.T) {
 					require.Less(t, time.Since(begun), after+lookuptest.Patience/2)
 					timer.Stop()
 				}
+				release()
+				hit, err := c.Lookup(background, 9, coordinator.NewHashes(nil, 0))
+				require.NoError(t, err)
+				require.EqualValues(t, 9, hit.Tokens)
+				require.EqualValues(t, 1, f.dials.Load())
 			})
 		}
 	})
-}
-
-// A call that is abandoned while its blob is written leaves the shared connection usable.
-func TestClientPipelineLeaveWriting(t *testing.T) {
-	noLeaks(t)
-	here, there, err := socketPair()
-	require.NoError(t, err)
-	defer there.Close()
-	p := &lookuptest.Peer{Conn: there}
-	require.NoError(t, there.SetDeadline(time.Now().Add(lookuptest.Patience)))
-	setUp := make(chan struct{})
-	go func() {
-		defer close(setUp)
-		ping := p.Next(t)
-		doc, _ := json.Marshal(api.Instance{Limits: api.Limits{MaxInFlight: 10, MaxInFlightBytes: 8 << 20}})
-		_, _ = there.Write(lookuptest.Encode(ping[0], ping[1], []byte{1}, doc))
-	}()
-	c := dialOver(t, here)
-	defer c.Close()
-	<-setUp
-	blob := make([]byte, 4<<20)
-	for i := range blob {
-		blob[i] = byte(i >> 7)
-	}
-	want := string(blob)
-	ctx, cancel := context.WithCancel(background)
-	defer cancel()
-	go func() { // the blob does not fit into the buffers
-		defer cancel()
-		awaitReadable(there)
-	}()
-	_, err = c.Lookup(ctx, 16, coordinator.NewHashes(blob, 32))
-	require.ErrorIs(t, err, context.Canceled)
-	clear(blob)
-
-	answered := make(chan error, 1)
-	go func() {
-		hit, err := c.Lookup(background, 32, coordinator.NewHashes(nil, 0))
-		if err == nil && hit.Tokens != 32 {
-			err = errors.New("wrong hit")
-		}
-		answered <- err
-	}()
-	first, second := p.Next(t), p.Next(t)
-	require.True(t, want == string(first[5]), "the copy goes on where the blob was left")
-	for _, frames := range [][][]byte{first, second} {
-		_, err = there.Write(lookuptest.Encode(frames[0], frames[1], frames[3]))
-		require.NoError(t, err)
-	}
-	require.NoError(t, <-answered)
 }
 
 // The reply to an abandoned call is dropped, also if its slot is in use again.
@@ -518,13 +437,19 @@ func TestClientErrorWithoutOwnPort(t *testing.T) {
 	require.NotContains(t, err.Error(), "->")
 }
 
-// An address without a port has that of servers.
-func TestDialDefaultPort(t *testing.T) {
-	for addr, want := range map[string]string{"127.0.0.1": "127.0.0.1:7557", "tls://[::1]": "[::1]:7557", "tcp://a:1": "a:1"} {
-		_, err := Dial(background, addr, WithDialer(func(_ context.Context, _, address string) (net.Conn, error) {
-			return nil, errors.New("dialed " + address)
+// What is dialed for an address. One without a port has that of servers.
+func TestDialedAddress(t *testing.T) {
+	for addr, want := range map[string]string{
+		"127.0.0.1": "tcp 127.0.0.1:7557", "tls://[::1]": "tcp [::1]:7557", "tcp://a:1": "tcp a:1", "ipc:///run/s": "unix /run/s",
+	} {
+		_, err := Dial(background, addr, WithDialer(func(_ context.Context, network, address string) (net.Conn, error) {
+			return nil, errors.New("dialed " + network + " " + address)
 		}))
 		require.EqualError(t, err, ErrConnect.Error()+": dialed "+want)
+	}
+	for _, addr := range []string{"", "tcp://", "ipc://", "inproc://x", "udp://127.0.0.1:1"} {
+		_, err := Dial(background, addr)
+		require.ErrorIs(t, err, ErrRequest, addr)
 	}
 }
 
@@ -552,51 +477,6 @@ func TestClientLookupDoesNotAllocate(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Close ends calls in progress.
-func TestClientCloseUnderWay(t *testing.T) {
-	noLeaks(t)
-	eachKind(t, func(t *testing.T, secure bool) {
-		asked := make(chan struct{}, 20)
-		f := &fakeServer{secure: secure, answer: func(*fakeRequest) { asked <- struct{}{} }}
-		c := fakeClient(t, f)
-		var calls sync.WaitGroup
-		for range 5 {
-			calls.Go(func() {
-				if err := ping(c); !errors.Is(err, ErrConnect) {
-					t.Error(err)
-				}
-			})
-		}
-		for range 5 {
-			<-asked
-		}
-		require.NoError(t, c.Close())
-		calls.Wait()
-	})
-}
-
-// A call with little time follows one with much on the same connection.
-func TestClientShorterDeadline(t *testing.T) {
-	noLeaks(t)
-	eachKind(t, func(t *testing.T, secure bool) {
-		f := &fakeServer{secure: secure, answer: func(r *fakeRequest) {
-			if r.numTokens == 1 {
-				r.reply()
-			}
-		}}
-		c := fakeClient(t, f, WithTimeout(lookuptest.Patience))
-		_, err := c.Lookup(background, 1, coordinator.NewHashes(nil, 0))
-		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
-		defer cancel()
-		begun := time.Now()
-		_, err = c.Lookup(ctx, 2, coordinator.NewHashes(nil, 0))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Less(t, time.Since(begun), lookuptest.Patience/2)
-		require.EqualValues(t, 1, f.dials.Load())
-	})
 }
 
 // A second answer to a request, while another request has its slot, fails the connection.
@@ -747,85 +627,25 @@ func TestClientBatchOfNothing(t *testing.T) {
 	require.NoError(t, c.Batch(ctx, asks))
 }
 
-// brittleConn is unusable after a write that timed out, as a tls.Conn.
-type brittleConn struct {
-	net.Conn
-	broken error
-	tries  int
-}
-
-func (c *brittleConn) Write(b []byte) (n int, err error) {
-	if c.broken == nil {
-		n, c.broken = c.Conn.Write(b)
-	} else if c.tries++; c.tries > 1000 {
-		return 0, errors.New("written to again and again")
-	}
-	return n, c.broken
-}
-
-// A call that is abandoned while it is written to a connection that is not resumable does
-// not interrupt the write.
-func TestPipelineOverTLSOutlivesItsCallers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		here, there := net.Pipe()
-		dials := 0
-		c := lazyClient(t, dialerOf(func(context.Context) (net.Conn, error) {
-			if dials++; dials > 1 {
-				return nil, errors.New("there was one connection only")
-			}
-			return &brittleConn{Conn: here}, nil
-		}), defaultTimeout)
-		hashes := lookuptest.Chain("a", 4000, 32)
-		ctx, leave := context.WithCancel(background)
-		left, stayed := make(chan error, 1), make(chan error, 1)
-		go func() {
-			_, err := c.Lookup(ctx, 64000, coordinator.NewHashes(hashes, 32))
-			left <- err
-		}()
-		in := make([]byte, 64)
-		n, err := there.Read(in)
-		require.NoError(t, err)
-		frames, _, err := netproto.ParseMessage(in[:n], netproto.Limits{}, nil)
-		require.NoError(t, err)
-		pong := netproto.AppendDone(nil, netproto.AppendFrame(netproto.AppendFrame(nil, frames[0], true), nil, true), nil)
-		_, err = there.Write(pong)
-		require.NoError(t, err)
-		synctest.Wait() // it is being written, and nobody reads
-		go func() {
-			hit, err := c.Lookup(background, 16, coordinator.NewHashes(hashes[:32], 32))
-			if err == nil && hit.Tokens != 7 {
-				err = fmt.Errorf("a hit of %d", hit.Tokens)
-			}
-			stayed <- err
-		}()
-		synctest.Wait()
-		leave()
-		require.ErrorIs(t, <-left, context.Canceled)
-		clear(hashes) // they are the caller's again
-
-		in = make([]byte, 0, 64<<10)
-		for answered := 0; answered < 2; {
-			part := make([]byte, 4096)
-			n, err := there.Read(part)
-			require.NoError(t, err)
-			in = append(in, part[:n]...)
-			for {
-				frames, used, err := netproto.ParseMessage(in, netproto.Limits{}, nil)
-				if err != nil {
-					break
+// Close ends calls in progress.
+func TestClientCloseUnderWay(t *testing.T) {
+	noLeaks(t)
+	eachKind(t, func(t *testing.T, secure bool) {
+		asked := make(chan struct{}, 20)
+		f := &fakeServer{secure: secure, answer: func(*fakeRequest) { asked <- struct{}{} }}
+		c := fakeClient(t, f)
+		var calls sync.WaitGroup
+		for range 5 {
+			calls.Go(func() {
+				if err := ping(c); !errors.Is(err, ErrConnect) {
+					t.Error(err)
 				}
-				if answered == 0 {
-					require.Equal(t, lookuptest.Chain("a", 4000, 32), frames[len(frames)-1], "what was begun is sent as it was")
-				}
-				slot, generation, _, ok := splitEnvelope(frames)
-				require.True(t, ok)
-				_, err = there.Write(netproto.AppendHit(nil, appendEnvelope(nil, slot, generation), 7))
-				require.NoError(t, err)
-				in = in[used:]
-				answered++
-			}
+			})
 		}
-		require.NoError(t, <-stayed)
-		require.Equal(t, 1, dials)
+		for range 5 {
+			<-asked
+		}
+		require.NoError(t, c.Close())
+		calls.Wait()
 	})
 }

@@ -15,7 +15,7 @@ func stringField(key, value string) func([]byte) []byte {
 	return func(b []byte) []byte { return msgp.AppendString(msgp.AppendString(b, key), value) }
 }
 
-// What a source holds after one event after the other, each in a batch of its own.
+// What a source holds after one event after the other, each in a batch of its own: what TestSimulation has no engine for.
 func TestApplierCopies(t *testing.T) {
 	plain := func(kind string, medium string, more ...func([]byte) []byte) []byte {
 		return batchOf(kind, append(fields{hashesField(1), mediumField(medium)}, more...)...)
@@ -42,16 +42,15 @@ func TestApplierCopies(t *testing.T) {
 	}
 	const one = true
 	for name, test := range map[string]struct {
-		exact bool
 		steps []step
 		one   bool
 	}{
-		"one removal for all copies": {false, []step{
+		"one removal for all copies": {[]step{
 			{gpuEvent(false, 1, 2), []uint64{1, 2}},
 			{gpuEvent(false, 2), []uint64{1, 2}},
 			{removedBatch(2), []uint64{1}},
 		}, one},
-		"a removal says how many copies remain": {false, []step{
+		"a removal says how many copies remain": {[]step{
 			{gpuEvent(false, 1, 2), []uint64{1, 2}},
 			{gpuEvent(true, 2), []uint64{1, 2}},     // a copy that does not count
 			{remaining(2, 1), []uint64{1, 2}},       // one is left
@@ -62,48 +61,19 @@ func TestApplierCopies(t *testing.T) {
 			{gpuEvent(false, 1, 1, 1), []uint64{1}}, // four
 			{remaining(1, 0), nil},
 		}, false},
-		"copies remain, but of which tier is not said": {false, []step{
+		"copies remain, but of which tier is not said": {[]step{
 			{stored("GPU", groupField(0)), []uint64{1}},
 			{stored("GPU", groupField(0), local), []uint64{1, 1}},
 			{remaining(1, 1), nil},
 		}, false},
-		"chunks in CPU have blocks in common": {false, []step{
+		"chunks in CPU have blocks in common": {[]step{
 			{chunk(1, 2, 3), []uint64{1, 2, 3}},
 			{chunk(1, 2, 4), []uint64{1, 2, 3, 4}},
 			{chunk(1, 2, 4), []uint64{1, 2, 3, 4}}, // said twice: it is no new chunk
 			{batchOf("BlockRemoved", hashesField(1, 2, 3), mediumField("CPU"), groupField(0)), []uint64{1, 2, 4}},
 			{batchOf("BlockRemoved", hashesField(1, 2, 4), mediumField("CPU"), groupField(0)), nil},
 		}, false},
-		"a copy each": {false, []step{
-			{gpuEvent(true, 1, 2), []uint64{1, 2}},
-			{gpuEvent(false, 2, 3), []uint64{1, 2, 3}}, // a copy of 2
-			{gpuEvent(true, 1), []uint64{1, 2, 3}},     // a full report, or a copy: not counted
-			{removedBatch(1, 2, 3), []uint64{2}},
-			{removedBatch(2), nil},
-		}, false},
-		"exact copies": {true, []step{
-			{gpuEvent(true, 1, 2), []uint64{1, 2}},
-			{gpuEvent(true, 1), []uint64{1, 2}},
-			{removedBatch(1, 2), []uint64{1}},
-			{removedBatch(1), nil},
-		}, false},
-		"a removal without a group removes all copies": {false, []step{
-			{gpuEvent(false, 5, 5, 5), []uint64{5}},
-			{batchOf("BlockRemoved", hashesField(5), mediumField("GPU")), nil},
-			{gpuEvent(false, 5), []uint64{5}},
-			{removedBatch(5), nil},
-		}, false},
-		"an engine without groups says each block once": {false, []step{
-			{stored("GPU"), []uint64{1}},
-			{stored("GPU"), []uint64{1}},
-			{plain("BlockRemoved", "GPU"), nil},
-		}, false},
-		"only the GPU has copies": {false, []step{
-			{stored("CPU", groupField(0)), []uint64{1}},
-			{stored("CPU", groupField(0)), []uint64{1}},
-			{plain("BlockRemoved", "CPU", groupField(0)), nil},
-		}, false},
-		"a removal that may mean two tiers, one with copies": {false, []step{
+		"a removal that may mean two tiers, one with copies": {[]step{
 			{stored("GPU", groupField(0)), []uint64{1}},
 			{stored("GPU", groupField(0), local), []uint64{1, 1}},
 			{stored("GPU", groupField(0), local), []uint64{1, 1}},
@@ -112,7 +82,7 @@ func TestApplierCopies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t, false)
-			s.exactCopies, s.oneRemoval = test.exact, test.one
+			s.oneRemoval = test.one
 			s.connected()
 			for i, step := range test.steps {
 				s.ok(uint64(i), step.payload)
@@ -137,30 +107,6 @@ func TestApplierCopies(t *testing.T) {
 	require.Len(t, c.extra, maxCopied)
 	require.True(t, c.remove(0, &gpu, joined(8, 0).At(0)))
 	require.False(t, c.remove(0, &gpu, joined(8, maxCopied+5).At(0)))
-}
-
-// The removals of a batch take effect before a later event of it.
-func TestApplierKeepsTheOrderOfABatch(t *testing.T) {
-	s := newScript(t, false)
-	s.connected()
-	var events simEvents
-	at := fields{mediumField("GPU"), groupField(0)}
-	events.event("BlockStored", append(at, hashesField(1, 2, 3), parentField(false))...)
-	events.event("BlockRemoved", append(at, hashesField(1))...)
-	events.event("BlockRemoved", append(at, hashesField(2))...)
-	events.event("BlockRemoved", hashesField(3))
-	events.event("BlockStored", append(at, hashesField(2, 4), parentField(false))...)
-	events.event("BlockRemoved", append(at, hashesField(4))...)
-	s.ok(0, events.batch())
-	s.holds(true, 2)
-	require.Empty(t, s.copies.extra)
-
-	events = simEvents{}
-	events.event("BlockRemoved", append(at, hashesField(2))...)
-	events.event("AllBlocksCleared")
-	events.event("BlockStored", append(at, hashesField(2), parentField(false))...)
-	s.ok(1, events.batch())
-	s.holds(true, 2)
 }
 
 // A long event reaches the Holder in parts that follow each other.

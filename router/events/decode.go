@@ -9,8 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hitline/hitline/coordinator"
 	"github.com/tinylib/msgp/msgp"
+
+	"github.com/hitline/hitline/coordinator"
 )
 
 // ErrPayload is wrapped by the errors of Decode.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/requesterror"
 )
@@ -22,7 +24,8 @@ type Follower struct {
 	log     *sourceLog      // of the goroutine of run
 	batches share           // of Config.Memory; of the goroutine of run
 	cpu     *cpushare.Claim // of the connection; nil: none. Of the goroutine of run
-	pausing pauseLock       // held while the tracker or the Holder changes, or while the source is paused
+	// pausing is a lock that is held while the tracker or the Holder changes, or while the source is paused.
+	pausing *semaphore.Weighted
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -49,7 +52,7 @@ func Follow(cfg Config, holder Holder) (*Follower, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	f := &Follower{cfg: cfg, log: newSourceLog(&cfg), pausing: newPauseLock(), batches: share{of: cfg.Memory.batches}}
+	f := &Follower{cfg: cfg, log: newSourceLog(&cfg), pausing: semaphore.NewWeighted(1), batches: share{of: cfg.Memory.batches}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tracker = newTracker(holder, &cfg)
 	f.tracker.memory = f.newBatchMemory(f.ctx)
@@ -116,9 +119,9 @@ func (f *Follower) release() {
 // update changes the tracker, and with it the Holder, once the source is not paused. Then it publishes the status. After
 // an error it does not: run updates again at the end of the connection.
 func (f *Follower) update(change func(*tracker) error) error {
-	if !f.pausing.tryLock() {
+	if !f.pausing.TryAcquire(1) {
 		f.release() // who pauses may need the processor
-		f.pausing.lock()
+		_ = f.pausing.Acquire(context.Background(), 1)
 	}
 	stats := f.tracker.stats
 	before, warned := *stats, f.tracker.warning()
@@ -143,7 +146,7 @@ func (f *Follower) update(change func(*tracker) error) error {
 		stats.LastError, stats.LastErrorTime = "", time.Time{} // it was overcome
 	}
 	now := *stats // a checkpoint changes it
-	f.pausing.unlock()
+	f.pausing.Release(1)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/router/events/internal/zmtp"

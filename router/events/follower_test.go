@@ -260,25 +260,6 @@ func TestFollowerGaps(t *testing.T) {
 	awaitStatus(t, f, func(s Status) bool { return s.Complete && s.Gaps == 2 })
 }
 
-func TestFollowerReconnects(t *testing.T) {
-	noLeak(t)
-	p := startPublisher(t)
-	f, set := follow(t, p.config())
-	p.awaitSubscriber()
-	p.publish(storedBatch(1, 2), false)
-	awaitHeld(t, set, 1, 2)
-	for i := range uint64(3) {
-		p.Mute(true)
-		p.Cut()
-		eventually(t, set.Stale)
-		p.publish(storedBatch(10+i), true)
-		p.Mute(false)
-		eventually(t, func() bool { return !set.Stale() })
-	}
-	awaitHeld(t, set, 1, 2, 10, 11, 12)
-	awaitStatus(t, f, func(s Status) bool { return s.Complete && s.Lost == 0 && s.Errors > 0 && s.LastError == "" })
-}
-
 // A publisher restarts, with its connections or without, as behind a proxy.
 func TestFollowerNoticesRestart(t *testing.T) {
 	noLeak(t)
