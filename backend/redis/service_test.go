@@ -15,6 +15,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/conformance"
 	"github.com/hitline/hitline/internal/storetest"
@@ -236,6 +237,81 @@ func startLoad(t *testing.T, addr string, blob []byte) *load {
 		})
 	}
 	return l
+}
+
+// BenchmarkExists asks for 8,192 keys, alternating with a bare pipeline of the driver. ratio
+// is the backend's median time divided by the pipeline's.
+func BenchmarkExists(b *testing.B) {
+	s, c := storetest.StartRedis(b), sharedCluster(b)
+	keys := blocks("m", 8192)
+	bare := map[string]goredis.UniversalClient{
+		"single":  goredis.NewClient(&goredis.Options{Addr: s.Addr}),
+		"cluster": goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{c.Nodes[0].Addr}}),
+	}
+	for _, rdb := range bare {
+		defer rdb.Close()
+	}
+	all := make([]int, len(keys))
+	half := make([]int, len(keys))
+	scattered := make([]int, len(keys))
+	for i := range keys {
+		all[i] = 1
+		if i < len(keys)/2 {
+			half[i] = 1
+		}
+		if i*7919%10 < 5 {
+			scattered[i] = 1
+		}
+	}
+	for kind, url := range map[string]string{"single": "redis://" + s.Addr, "cluster": c.URL()} {
+		for name, want := range map[string][]int{"hit": all, "half": half, "scattered": scattered} {
+			b.Run(kind+"/"+name, func(b *testing.B) {
+				benchmarkExists(b, testBackend(b, Config{URL: url}), bare[kind], keys, want)
+			})
+		}
+	}
+}
+
+// benchmarkExists stores the keys that want has, then measures ours beside a
+// pipeline of EXISTS by rdb.
+func benchmarkExists(b *testing.B, ours *Backend, rdb goredis.UniversalClient, keys []string, want []int) {
+	ctx := context.Background()
+	var present []string
+	for i, w := range want {
+		if w == 1 {
+			present = append(present, keys[i])
+		}
+	}
+	require.NoError(b, ours.Reset(ctx))
+	require.NoError(b, ours.Store(ctx, present))
+	var ourTimes, bareTimes []time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		start := time.Now()
+		got, err := ours.Exists(ctx, backend.KeyList(keys), false)
+		ourTimes = append(ourTimes, time.Since(start))
+		if err != nil || !slices.Equal(got, want) {
+			b.Fatal("wrong", err)
+		}
+		start = time.Now()
+		pipe := rdb.Pipeline()
+		for _, key := range keys {
+			pipe.Exists(ctx, key)
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			b.Fatal(err)
+		}
+		bareTimes = append(bareTimes, time.Since(start))
+	}
+	ourMedian, bareMedian := median(ourTimes), median(bareTimes)
+	b.ReportMetric(float64(ourMedian)/float64(bareMedian), "ratio")
+	b.ReportMetric(float64(ourMedian.Microseconds()), "us/ours")
+	b.ReportMetric(float64(bareMedian.Microseconds()), "us/bare")
+}
+
+func median(times []time.Duration) time.Duration {
+	slices.Sort(times)
+	return times[len(times)/2]
 }
 
 // TestFullServer fills a server that evicts nothing. It refuses stores, and lookups still find
