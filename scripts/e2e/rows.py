@@ -31,6 +31,7 @@ class Row:
     mode: str = ""  # what is special about it, for the table
     play: typing.Callable = run.beside_reference  # play(row, found, context) runs it
     engines: tuple = ("a",)
+    roles: dict = dataclasses.field(default_factory=dict)  # of engines by their names, if not kv_both
     extra: dict = dataclasses.field(default_factory=dict)  # the connector's options
     transfer: dict = dataclasses.field(default_factory=dict)  # the options of kv_transfer_config
     llm: dict = dataclasses.field(default_factory=dict)  # the engine's
@@ -86,6 +87,7 @@ PROVES = {
     "gemma3-tp2": "two ranks",
     "async": "the connector's lookup_async",
     "two": "each engine hits what the other has stored",
+    "roles": "a kv_consumer hits what a kv_producer has stored, and stores nothing",
     "cases": "cache_salt, LoRA, computing in parts, preemption, aborted requests",
     "cases-async": "the same with lookup_async",
     "ngram": "n-gram speculation",
@@ -122,6 +124,10 @@ def more(release):
         Row(release, "llama-tp2", scenarios.mixed, tp=2),
         Row(release, "async", scenarios.mixed, mode="lookup_async", extra=ASYNC),
         Row(release, "two", scenarios.two_engines, mode="two engines", engines=("a", "b")),
+        Row(
+            release, "roles", scenarios.producer_and_consumer, mode="two engines", engines=("a", "b"),
+            roles={"a": "kv_producer", "b": "kv_consumer"},
+        ),  # fmt: skip
         Row(release, "gemma3-tp2", scenarios.mixed, model="gemma3", tp=2),
         Row(release, "cases", **CASES),
         Row(release, "cases-async", mode="lookup_async", extra=ASYNC, **CASES),

@@ -101,6 +101,8 @@ class Stage:
         settings = {"master": self.master.address, "llm": self.llm()}
         if name == ALONE:
             del settings["llm"]["kv_transfer_config"]
+        elif name in self.row.roles:
+            settings["llm"]["kv_transfer_config"]["kv_role"] = self.row.roles[name]
         log = os.path.join(self.folder, f"engine-{name}.log")
         return self.running(lambda: processes.Engine(f"engine {name}", self.environ(own), log, json.dumps(settings)))
 
