@@ -76,6 +76,8 @@ CASES = {
 NGRAM = {
     "speculative_config": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4},
 }  # fmt: skip
+# Two pipeline stages. An eager engine on CPU has no memory for what passes between them.
+STAGES = {"pipeline_parallel_size": 2, "enforce_eager": False}
 
 
 # What each row proves, beside answers, outputs and keys that equal those of an engine without the plug-in.
@@ -88,6 +90,7 @@ PROVES = {
     "async": "the connector's lookup_async",
     "two": "each engine hits what the other has stored",
     "roles": "a kv_consumer hits what a kv_producer has stored, and stores nothing",
+    "llama-pp2": "two pipeline stages",
     "cases": "cache_salt, LoRA, computing in parts, preemption, aborted requests",
     "cases-async": "the same with lookup_async",
     "ngram": "n-gram speculation",
@@ -164,11 +167,15 @@ def master(release):
     return Row(MASTERS, release, mode="no engine", model="-", tp=0, engines=(), play=masters.one_row)
 
 
-ROWS = [
-    row
-    for release in RELEASES
-    for row in basic(release) + (more(release) if release in (RELEASES[0], RELEASES[-1]) else [])
-] + [master(release) for release in MOONCAKE]
+ROWS = (
+    [
+        row
+        for release in RELEASES
+        for row in basic(release) + (more(release) if release in (RELEASES[0], RELEASES[-1]) else [])
+    ]
+    + [Row(RELEASES[-1], "llama-pp2", scenarios.mixed, mode="PP 2", llm=STAGES)]
+    + [master(release) for release in MOONCAKE]
+)
 
 
 def chosen(patterns):
