@@ -31,6 +31,7 @@ class Row:
     mode: str = ""  # what is special about it, for the table
     play: typing.Callable = run.beside_reference  # play(row, found, context) runs it
     engines: tuple = ("a",)
+    roles: dict = dataclasses.field(default_factory=dict)  # of engines by their names, if not kv_both
     extra: dict = dataclasses.field(default_factory=dict)  # the connector's options
     transfer: dict = dataclasses.field(default_factory=dict)  # the options of kv_transfer_config
     llm: dict = dataclasses.field(default_factory=dict)  # the engine's
@@ -75,6 +76,8 @@ CASES = {
 NGRAM = {
     "speculative_config": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4},
 }  # fmt: skip
+# Two pipeline stages. An eager engine on CPU has no memory for what passes between them.
+STAGES = {"pipeline_parallel_size": 2, "enforce_eager": False}
 
 
 # What each row proves, beside answers, outputs and keys that equal those of an engine without the plug-in.
@@ -86,6 +89,8 @@ PROVES = {
     "gemma3-tp2": "two ranks",
     "async": "the connector's lookup_async",
     "two": "each engine hits what the other has stored",
+    "roles": "a kv_consumer hits what a kv_producer has stored, and stores nothing",
+    "llama-pp2": "two pipeline stages",
     "cases": "cache_salt, LoRA, computing in parts, preemption, aborted requests",
     "cases-async": "the same with lookup_async",
     "ngram": "n-gram speculation",
@@ -122,6 +127,10 @@ def more(release):
         Row(release, "llama-tp2", scenarios.mixed, tp=2),
         Row(release, "async", scenarios.mixed, mode="lookup_async", extra=ASYNC),
         Row(release, "two", scenarios.two_engines, mode="two engines", engines=("a", "b")),
+        Row(
+            release, "roles", scenarios.producer_and_consumer, mode="two engines", engines=("a", "b"),
+            roles={"a": "kv_producer", "b": "kv_consumer"},
+        ),  # fmt: skip
         Row(release, "gemma3-tp2", scenarios.mixed, model="gemma3", tp=2),
         Row(release, "cases", **CASES),
         Row(release, "cases-async", mode="lookup_async", extra=ASYNC, **CASES),
@@ -158,11 +167,15 @@ def master(release):
     return Row(MASTERS, release, mode="no engine", model="-", tp=0, engines=(), play=masters.one_row)
 
 
-ROWS = [
-    row
-    for release in RELEASES
-    for row in basic(release) + (more(release) if release in (RELEASES[0], RELEASES[-1]) else [])
-] + [master(release) for release in MOONCAKE]
+ROWS = (
+    [
+        row
+        for release in RELEASES
+        for row in basic(release) + (more(release) if release in (RELEASES[0], RELEASES[-1]) else [])
+    ]
+    + [Row(RELEASES[-1], "llama-pp2", scenarios.mixed, mode="PP 2", llm=STAGES)]
+    + [master(release) for release in MOONCAKE]
+)
 
 
 def chosen(patterns):

@@ -67,7 +67,7 @@ def beside_reference(row, found, context):
 
 class References:
     """What engines without the plug-in answer. One engine runs all scenarios of its release,
-    options."""
+    options. Engines with roles have the same without the plug-in."""
 
     def __init__(self, rows, work):
         self.rows = [row for row in rows if row.scenario]
@@ -86,7 +86,8 @@ class References:
 
     def record(self, row):
         plain = dataclasses.replace(row, extra={})
-        with stage.Stage(os.path.join(self.folder(row), "without"), plain, None, ("a",)) as without:
+        names = row.engines if row.roles else ("a",)
+        with stage.Stage(os.path.join(self.folder(row), "without"), plain, None, names) as without:
             without.started()
             for scenario in dict.fromkeys(r.scenario for r in self.rows if engine_of(r) == engine_of(row)):
                 run = scenarios.Run(without, ask=False)
@@ -97,4 +98,4 @@ class References:
 
 def engine_of(row):
     """What rows with the same engine without the plug-in have in common."""
-    return row.release, row.model, row.tp, row.cache, row.eagle, str(row.llm)
+    return row.release, row.model, row.tp, row.cache, row.eagle, str(row.llm), str(row.roles)

@@ -173,6 +173,23 @@ def two_engines(run):
         run.examine(text)
 
 
+def producer_and_consumer(run):
+    """An engine that stores, and one that does not: both hit what the first has stored; then some keys are missing."""
+    run.each(prompts.SEPARATE, "a")
+    for _ in range(2):  # what it has computed itself is not in the store
+        run.each(prompts.ALL, "b")
+        run.reset("b")
+    run.reset("a")
+    run.each(prompts.SHARED, "a")
+    for seed, fraction in enumerate((0, *REMOVED)):
+        run.remove(fraction, seed)
+        run.reset("b")
+        run.each(prompts.ALL, "b")
+    run.reset("a")
+    for text in prompts.FEW:
+        run.examine(text)
+
+
 def at_once(run, texts):
     """Both engines compute the prompts at the same time. One that stands for both computes
     them twice."""

@@ -101,6 +101,8 @@ class Stage:
         settings = {"master": self.master.address, "llm": self.llm()}
         if name == ALONE:
             del settings["llm"]["kv_transfer_config"]
+        elif name in self.row.roles:
+            settings["llm"]["kv_transfer_config"]["kv_role"] = self.row.roles[name]
         log = os.path.join(self.folder, f"engine-{name}.log")
         return self.running(lambda: processes.Engine(f"engine {name}", self.environ(own), log, json.dumps(settings)))
 
@@ -141,8 +143,9 @@ class Stage:
         with open(store, "w") as file:
             json.dump(self.store_config(), file)
         environ = {**engine_environ(self.row.release, own), "MOONCAKE_CONFIG_PATH": store}
-        if self.row.tp > 1:
+        if self.row.tp > 1 or self.row.llm.get("pipeline_parallel_size"):
             environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+            environ["VLLM_USE_AOT_COMPILE"] = "0"  # else an engine that is not eager ends, as nothing can be compiled
         if self.plugin:
             environ.update(self.plugin_environ())
             environ["PYTHONPATH"] += os.pathsep + self.plugin

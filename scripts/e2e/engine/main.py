@@ -123,7 +123,10 @@ class Engine:
         """Returns the outputs of the requests that are not aborted, and what is left of all."""
         self.lookups.begin(ask=False)
         outputs = self.load.abort(prompts, seed)
-        kept = self.client.remembered.hits, self.client.asking.sent, self.client._pending
+        if hasattr(self.client, "remembered"):
+            kept = self.client.remembered.hits, self.client.asking.sent, self.client._pending
+        else:
+            kept = (self.client.futures,)  # vLLM's own client
         return {"outputs": outputs, "left": sum(map(len, kept))}
 
     def use(self, mode):

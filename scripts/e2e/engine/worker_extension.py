@@ -7,7 +7,7 @@ class Extension:
     def stores_pending(self):
         """Returns how many requests still have blocks to be stored."""
         threads = [worker.kv_send_thread for worker in workers()]
-        return sum(thread.request_queue.unfinished_tasks for thread in threads)
+        return sum(thread.request_queue.unfinished_tasks for thread in threads if thread)  # a consumer has none
 
     def record_loads(self, loads):
         """Records keys that are loaded, with the store's results. With several ranks they stay in their processes."""
