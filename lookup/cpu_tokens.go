@@ -17,7 +17,7 @@ func numCPUTokens(processors int) int64 { return int64(max(2, (5*processors+7)/8
 type cpuToken struct {
 	ctx   context.Context
 	of    *admission.Admission
-	small bool // see rules.IsSmall
+	small bool // the current round is: see isSmallRound
 	held  bool
 	quota int // blocks that may be compared or recorded before the token is given to others
 }
@@ -27,7 +27,7 @@ const quotaBlocks = 256
 
 // take waits for a token. If ctx ends first it returns without one: no call is made any more.
 func (t *cpuToken) take() {
-	if t.of.Wait(t.ctx, 1, t.small, 0) == nil {
+	if t.of.Wait(t.ctx, 1, t.small) == nil {
 		t.held, t.quota = true, quotaBlocks
 	}
 }

@@ -120,16 +120,15 @@ func (p *PoolBackend) askAside(ctx context.Context, lists []groupBlocks, peek bo
 	ctx, cancel := context.WithTimeout(ctx, p.shared.cfg.Timeout)
 	defer cancel()
 	var keys []string
-	bytes, hashBytes := int64(0), 0
+	bytes := int64(0)
 	for _, list := range lists {
 		n, hashLen := list.blocks.Len(), list.blocks.HashLen()
-		hashBytes += len(list.blocks.Bytes())
 		for _, prefix := range list.prefixes {
 			keys = append(keys, coordinator.JoinKeys(prefix, n, hashLen, list.blocks.All())...)
 			bytes += int64(n) * coordinator.KeyBytes(prefix, hashLen)
 		}
 	}
-	memory, err := p.shared.admitKeys(ctx, bytes, p.IsSmall(hashBytes))
+	memory, err := p.shared.admitKeys(ctx, bytes)
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func (p *PoolBackend) lookupCoalesced(ctx context.Context, numTokens int64, hash
 // ask asks the backend.
 func (p *PoolBackend) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, o lookupOptions) (result outcome) {
 	o.expected = min(o.expected, p.maxExpected(hashes.HashLen()))
-	l := p.newLookup(ctx, hashes, o)
+	l := p.newLookup(ctx, o)
 	defer l.end()
 	result.hit, result.ending, result.err = p.coord.LookupEnding(numTokens, hashes, l)
 	if l.refused != nil {
@@ -84,7 +84,7 @@ func (p *PoolBackend) LookupKnown(numTokens int64, hashes coordinator.Hashes) (A
 // explain returns the explanation of a lookup over the backend. It fails when the backend
 // does.
 func (p *PoolBackend) explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
-	l := p.newLookup(ctx, hashes, lookupOptions{mode: modePeek})
+	l := p.newLookup(ctx, lookupOptions{mode: modePeek})
 	defer l.end()
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
 		return api.Explanation{}, p.shared.countLate(&p.requests, err, callExists)

@@ -29,10 +29,10 @@ type remoteLookup struct {
 var _ coordinator.KeyStore = (*remoteLookup)(nil)
 
 // newLookup returns a lookup that waits for a CPU token. The caller must call end.
-func (p *PoolBackend) newLookup(ctx context.Context, hashes coordinator.Hashes, o lookupOptions) *remoteLookup {
+func (p *PoolBackend) newLookup(ctx context.Context, o lookupOptions) *remoteLookup {
 	l := &remoteLookup{
 		lookupOptions: o, pool: p, rememberFor: p.shared.memory.rememberFor(),
-		cpu: cpuToken{ctx: ctx, of: p.shared.cpu, small: p.IsSmall(len(hashes.Bytes()))},
+		cpu: cpuToken{ctx: ctx, of: p.shared.cpu, small: true},
 	}
 	l.cpu.take()
 	return l
@@ -57,7 +57,7 @@ func (l *remoteLookup) Reserve(bytes int64) (err error) {
 	l.releaseMemory() // of the round before
 	l.cpu.free()
 	shared, requests := l.pool.shared, &l.pool.requests
-	l.memory, err = shared.admitKeys(l.cpu.ctx, bytes, l.cpu.small)
+	l.memory, err = shared.admitKeys(l.cpu.ctx, bytes)
 	switch {
 	case errors.Is(err, ErrTooManyKeys):
 		requests.rejected.Add(1)
@@ -67,6 +67,7 @@ func (l *remoteLookup) Reserve(bytes int64) (err error) {
 		l.incomplete = true
 		return shared.countLate(requests, err, callExists)
 	}
+	l.cpu.small = isSmallRound(bytes)
 	if l.cpu.take(); !l.cpu.held {
 		l.incomplete = true
 		return shared.countLate(requests, l.cpu.ctx.Err(), callExists)

@@ -501,7 +501,7 @@ func TestRemoteManyKeys(t *testing.T) {
 				return ctx.Err()
 			}
 		}
-		s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{MaxKeyBytes: 672_000}})
+		s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{MaxKeyBytes: 640_000}})
 		require.NoError(t, err)
 		lookup := func(hashes coordinator.Hashes, want int64) {
 			hit, err := s.Lookup(t.Context(), int64(16*hashes.Len()), hashes)

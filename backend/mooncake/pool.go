@@ -14,7 +14,7 @@ import (
 // at least one, to the others. The caller must call release with the same large.
 func (c *Client) acquire(ctx context.Context, large bool) error {
 	began := time.Now()
-	if err := c.tokens.Wait(ctx, 1, !large, 0); err != nil {
+	if err := c.tokens.Wait(ctx, 1, !large); err != nil {
 		text := fmt.Sprintf("all %d connections were busy (backend.mooncake.conns): none was free", c.cfg.Conns)
 		return wrapUnavailable(c.address(), ctxerr.Late(err, began, text))
 	}

@@ -24,9 +24,9 @@ type Admission struct {
 	numWaiting atomic.Int64
 }
 
-// waiter is a request that waits for n bytes, with some left then.
+// waiter is a request that waits for n bytes.
 type waiter struct {
-	n, some  int64
+	n        int64
 	small    bool
 	admitted chan struct{} // closed when it has them
 }
@@ -80,16 +80,16 @@ func (a *Admission) Admit(n int64, small bool, held int64) bool {
 // holds for its first.
 func (a *Admission) Take(n, held int64) bool { return a.add(n, true, held+n) }
 
-// Wait adds n bytes when they fit and some are left then, unless ctx ends before. Small requests are first, of each
-// size those of few bytes. It returns the error of ctx if nothing was added.
-func (a *Admission) Wait(ctx context.Context, n int64, small bool, some int64) error {
+// Wait adds n bytes when they fit, unless ctx ends before. Small requests are first, and among both those that came
+// first. It returns the error of ctx if nothing was added.
+func (a *Admission) Wait(ctx context.Context, n int64, small bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if !a.IsWaited() && a.tryAdd(n, small, some) {
+	if !a.IsWaited() && a.tryAdd(n, small, 0) {
 		return nil
 	}
-	w := &waiter{n, some, small, make(chan struct{})}
+	w := &waiter{n, small, make(chan struct{})}
 	a.mu.Lock()
 	next := slices.IndexFunc(a.waiting, func(o *waiter) bool { return small && !o.small })
 	if next < 0 {
@@ -120,7 +120,7 @@ func (a *Admission) IsWaited() bool { return a.numWaiting.Load() > 0 }
 
 // admitWaiting admits those that wait, as far as they fit. mu is held.
 func (a *Admission) admitWaiting() {
-	for len(a.waiting) > 0 && a.tryAdd(a.waiting[0].n, a.waiting[0].small, a.waiting[0].some) {
+	for len(a.waiting) > 0 && a.tryAdd(a.waiting[0].n, a.waiting[0].small, 0) {
 		close(a.waiting[0].admitted)
 		a.remove(0)
 	}

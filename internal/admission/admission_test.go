@@ -102,7 +102,7 @@ func TestResize(t *testing.T) {
 	require.Zero(t, a.Held()+a.large.Load())
 }
 
-// Of those that wait small ones are first, then those of few bytes. None takes more than it has to leave.
+// Of those that wait small ones are first, then those that came first, however many bytes they take.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(1000, 0)
@@ -110,9 +110,9 @@ func TestWait(t *testing.T) {
 		var mu sync.Mutex
 		var admitted []string
 		ctx, cancel := context.WithCancel(t.Context())
-		wait := func(ctx context.Context, name string, n int64, small bool, some int64) {
+		wait := func(ctx context.Context, name string, n int64, small bool) {
 			go func() {
-				if a.Wait(ctx, n, small, some) == nil {
+				if a.Wait(ctx, n, small) == nil {
 					mu.Lock()
 					defer mu.Unlock()
 					admitted = append(admitted, name)
@@ -120,24 +120,27 @@ func TestWait(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		wait(ctx, "given up", 300, true, 300)
-		wait(t.Context(), "large", 10, false, 0)
-		wait(t.Context(), "more", 200, true, 200)
-		wait(t.Context(), "less", 150, true, 150)
+		wait(ctx, "given up", 300, true)
+		wait(t.Context(), "large", 10, false)
+		wait(t.Context(), "more", 350, true)
+		wait(t.Context(), "less", 300, true)
 		require.True(t, a.IsWaited())
 		require.Empty(t, admitted)
 		cancel()
 		synctest.Wait()
-		require.ErrorIs(t, a.Wait(ctx, 1, true, 0), context.Canceled, "its time was up before")
+		require.ErrorIs(t, a.Wait(ctx, 1, true), context.Canceled, "its time was up before")
 		a.Free(50, false)
 		synctest.Wait()
-		require.Equal(t, []string{"less"}, admitted)
-		a.Free(100, false)
+		require.Empty(t, admitted, "less does not overtake more")
+		a.Free(50, false)
 		synctest.Wait()
-		require.Equal(t, []string{"less"}, admitted, "large ones do not overtake")
-		a.Free(150, true)
+		require.Equal(t, []string{"more"}, admitted)
+		a.Free(250, false)
 		synctest.Wait()
-		require.ElementsMatch(t, []string{"less", "more", "large"}, admitted)
+		require.Equal(t, []string{"more"}, admitted, "large ones do not overtake")
+		a.Free(350, true)
+		synctest.Wait()
+		require.ElementsMatch(t, []string{"more", "less", "large"}, admitted)
 		require.False(t, a.IsWaited())
 	})
 }
@@ -169,7 +172,7 @@ func TestWaitConcurrently(t *testing.T) {
 					if a.Admit(n, small, 0) {
 						a.Free(n, small)
 					}
-				} else if a.Wait(ctx, n, small, n) == nil {
+				} else if a.Wait(ctx, n, small) == nil {
 					a.Free(n, small)
 				}
 				cancel()

@@ -36,7 +36,8 @@ def describe_client(vllm_config: Any, instance_id: str) -> dict[str, Any]:
         "process": process_id(),
         "instance_id": instance_id or getattr(transfer, "engine_id", None),
         "role": getattr(transfer, "kv_role", None),
-        "rank": getattr(parallel, "data_parallel_rank", None),
+        # Of dense models vLLM gives each engine of a deployment rank 0, and tells them apart by the index.
+        "rank": getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", None)),
         "hitline": package.version if package else None,
         "vllm": getattr(sys.modules.get("vllm"), "__version__", None),
     }

@@ -139,7 +139,8 @@ class Start(Starting):
         self.configure(engine)
         self.vllm_config.kv_transfer_config.kv_role = "kv_consumer"
         self.vllm_config.kv_transfer_config.engine_id = "engine-1_dp3"
-        self.vllm_config.parallel_config.data_parallel_rank = 3
+        self.vllm_config.parallel_config.data_parallel_rank = 0
+        self.vllm_config.parallel_config.data_parallel_index = 3
         replies = {b"pool": pool_reply(engine.release), b"ping": message(b"\1", b"")}
         with Scripted(lambda frames: replies[frames[0]]) as server:
             client = self.start(server.address).client
