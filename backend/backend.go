@@ -38,7 +38,7 @@ func (k KeyList) Strings() []string { return k }
 //
 // A method must return soon after its context ends, but a change that the store has been sent only
 // when it can no longer take effect, as far as can be known. A lookup waits until Exists has returned. The
-// service waits for a change 5 ms longer and then abandons it. It starts no other change until
+// service waits for a change until 5 ms after its context has ended, and then abandons it. It starts no other change until
 // the abandoned one has returned, since that could undo it.
 type Backend interface {
 	// Name returns the name that stat shows, such as "mooncake" or "redis".

@@ -23,7 +23,7 @@ type RemoteConfig struct {
 	MaxBytes int64
 	// MaxKeyBytes bounds the memory of the keys of all calls in flight, with their answers
 	// and a copy of their text, which a backend sends. A request waits for memory until
-	// its time is up, those that take little first: none takes more than it leaves.
+	// its time is up. A quarter is for rounds of few keys.
 	// One that takes more than half by itself is refused. Default 1 GiB: two
 	// million keys of 100 bytes for one request, which is a prompt of 4 million tokens on 8
 	// ranks in blocks of 16. Stores and evicts do not count: they are made in calls of 16,384

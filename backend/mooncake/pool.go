@@ -226,10 +226,10 @@ func (c *Client) putConn(cn *conn, err error) {
 	c.addIdle(cn)
 }
 
-// addIdle adds a connection to the idle ones. It closes it if it is broken, of an earlier
-// term, or one too many. The caller holds c.mu.
+// addIdle adds a connection to the idle ones. It closes it if it is broken, of an earlier term, or one too many, or if the
+// master has sent what nobody asked for. The caller holds c.mu.
 func (c *Client) addIdle(cn *conn) {
-	if cn.broken || c.closed || cn.term != c.term || c.leader == "" || len(c.idle) >= c.cfg.Conns {
+	if cn.broken || cn.replies.Buffered() > 0 || c.closed || cn.term != c.term || c.leader == "" || len(c.idle) >= c.cfg.Conns {
 		cn.close()
 		return
 	}

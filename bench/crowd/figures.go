@@ -101,6 +101,7 @@ func (t *tally) save(one turn, hit int, s saved) {
 
 // finish sets the times of lookups, those of all windows.
 func (t *tally) finish() {
+	t.f.P50us, t.f.P99us = 0, 0
 	if slices.Sort(t.waits); len(t.waits) > 0 && t.f.GeneratorShare() < maxShare {
 		t.f.P50us, t.f.P99us = measure.PercentileUs(t.waits, 50), measure.PercentileUs(t.waits, 99)
 	}

@@ -31,6 +31,7 @@ const (
 // one client, alone in a pool, adds up the tokens that it asks for.
 type soakObservers struct {
 	s       *soakTest
+	http    http.Client
 	router  string
 	engines []*eventstest.Publisher
 	prompt  [][]byte // engine i has its first 10 (i+1) blocks
@@ -42,7 +43,7 @@ type soakObservers struct {
 }
 
 func newSoakObservers(s *soakTest) *soakObservers {
-	o := &soakObservers{s: s, router: storetest.FreeAddr(s), prompt: eventKeys("prompt", 10*soakEngines)}
+	o := &soakObservers{s: s, http: http.Client{Timeout: storetest.Timeout}, router: storetest.FreeAddr(s), prompt: eventKeys("prompt", 10*soakEngines)}
 	for i := range soakEngines {
 		engine := eventstest.New(s)
 		engine.Publish(false, eventstest.Stored(nil, o.prompt[:10*(i+1)]...))
@@ -81,7 +82,7 @@ func (o *soakObservers) start(ctx context.Context, running *sync.WaitGroup) {
 // look gets the page and what its script gets. A server that is just replaced has neither.
 func (o *soakObservers) look(context.Context) {
 	for _, path := range []string{"/", "/status"} {
-		reply, err := http.Get("http://" + o.s.metrics + path)
+		reply, err := o.http.Get("http://" + o.s.metrics + path)
 		if err != nil {
 			return
 		}
@@ -142,7 +143,7 @@ func (o *soakObservers) account(ctx context.Context) func(context.Context) {
 // checkAccount checks that the server has a place for each token that it was asked for. Nobody asks.
 func (o *soakObservers) checkAccount() {
 	storetest.Eventually(o.s, "each token has a place", func() bool {
-		reply, err := http.Get("http://" + o.s.metrics + "/status")
+		reply, err := o.http.Get("http://" + o.s.metrics + "/status")
 		require.NoError(o.s, err)
 		defer reply.Body.Close()
 		var told status.Status

@@ -13,8 +13,8 @@ import (
 const SmallBytes = 64 << 10
 
 // Admission bounds the bytes of requests. A quarter of them is for small ones alone: large ones cannot keep them out.
-// Who has some may take only as many more as are left then: at most half of what others leave. Who can wait waits for
-// that, small ones first. Safe for concurrent use.
+// Who has some may take only as many more as are left then: at most half of what others leave. Wait
+// ignores that: it waits until the bytes fit. Safe for concurrent use.
 type Admission struct {
 	max, share atomic.Int64
 	all, large atomic.Int64
@@ -42,9 +42,10 @@ func New(maxBytes, share int64) *Admission {
 func (a *Admission) Resize(maxBytes, share int64) {
 	a.max.Store(maxBytes)
 	a.share.Store(share)
+	a.wake()
 }
 
-// maxLarge is how many bytes large requests have at most: of several tokens all but one, of few.
+// maxLarge is how many bytes large requests have at most: all but a quarter. Of several tokens at least one is kept.
 func (a *Admission) maxLarge() int64 {
 	most := a.max.Load()
 	kept := most / 4
@@ -80,8 +81,8 @@ func (a *Admission) Admit(n int64, small bool, held int64) bool {
 // holds for its first.
 func (a *Admission) Take(n, held int64) bool { return a.add(n, true, held+n) }
 
-// Wait adds n bytes when they fit, unless ctx ends before. Small requests are first, and among both those that came
-// first. It returns the error of ctx if nothing was added.
+// Wait adds n bytes, at most those that a request may have, when they fit, unless ctx ends before. Who came first is first,
+// but small requests do not wait for what large ones have together. It returns the error of ctx if nothing was added.
 func (a *Admission) Wait(ctx context.Context, n int64, small bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -91,11 +92,7 @@ func (a *Admission) Wait(ctx context.Context, n int64, small bool) error {
 	}
 	w := &waiter{n, small, make(chan struct{})}
 	a.mu.Lock()
-	next := slices.IndexFunc(a.waiting, func(o *waiter) bool { return small && !o.small })
-	if next < 0 {
-		next = len(a.waiting)
-	}
-	a.waiting = slices.Insert(a.waiting, next, w)
+	a.waiting = append(a.waiting, w)
 	a.numWaiting.Add(1)
 	a.admitWaiting()
 	a.mu.Unlock()
@@ -120,10 +117,25 @@ func (a *Admission) IsWaited() bool { return a.numWaiting.Load() > 0 }
 
 // admitWaiting admits those that wait, as far as they fit. mu is held.
 func (a *Admission) admitWaiting() {
-	for len(a.waiting) > 0 && a.tryAdd(a.waiting[0].n, a.waiting[0].small, 0) {
-		close(a.waiting[0].admitted)
-		a.remove(0)
+	for i := 0; i < len(a.waiting); {
+		w := a.waiting[i]
+		switch {
+		case a.tryAdd(w.n, w.small, 0):
+			close(w.admitted)
+			a.remove(i)
+		case !w.small && a.large.Load()+w.n > a.maxLarge():
+			i = a.nextSmall(i) // it waits for large ones alone
+		default:
+			return
+		}
 	}
+}
+
+// nextSmall returns where the first small request behind i waits. mu is held.
+func (a *Admission) nextSmall(i int) int {
+	for i++; i < len(a.waiting) && !a.waiting[i].small; i++ {
+	}
+	return i
 }
 
 func (a *Admission) remove(i int) {
@@ -140,7 +152,7 @@ func (a *Admission) add(n int64, small bool, some int64) bool {
 	return ok
 }
 
-// tryAdd is add, if others that have failed meanwhile try again.
+// tryAdd is add, but may fail because another one fails at the same time. Callers then try again, or wake.
 func (a *Admission) tryAdd(n int64, small bool, some int64) bool {
 	left := a.max.Load() - a.all.Add(n)
 	if !small {

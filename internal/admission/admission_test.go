@@ -102,7 +102,7 @@ func TestResize(t *testing.T) {
 	require.Zero(t, a.Held()+a.large.Load())
 }
 
-// Of those that wait small ones are first, then those that came first, however many bytes they take.
+// Who came first is first, however many bytes it takes. Small ones only do not wait for what large ones have together.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(1000, 0)
@@ -122,25 +122,26 @@ func TestWait(t *testing.T) {
 		}
 		wait(ctx, "given up", 300, true)
 		wait(t.Context(), "large", 10, false)
-		wait(t.Context(), "more", 350, true)
-		wait(t.Context(), "less", 300, true)
+		wait(t.Context(), "small", 200, true)
 		require.True(t, a.IsWaited())
 		require.Empty(t, admitted)
 		cancel()
 		synctest.Wait()
 		require.ErrorIs(t, a.Wait(ctx, 1, true), context.Canceled, "its time was up before")
-		a.Free(50, false)
+		require.Equal(t, []string{"small"}, admitted)
+		wait(t.Context(), "more", 100, true)
+		a.Free(20, false)
 		synctest.Wait()
-		require.Empty(t, admitted, "less does not overtake more")
-		a.Free(50, false)
+		require.Equal(t, []string{"small", "large"}, admitted)
+		wait(t.Context(), "less", 10, true)
+		require.Len(t, admitted, 2, "less does not overtake more")
+		a.Free(200, true)
 		synctest.Wait()
-		require.Equal(t, []string{"more"}, admitted)
-		a.Free(250, false)
+		require.ElementsMatch(t, []string{"small", "large", "more", "less"}, admitted)
+		wait(t.Context(), "room", 1000, true)
+		a.Resize(2000, 0)
 		synctest.Wait()
-		require.Equal(t, []string{"more"}, admitted, "large ones do not overtake")
-		a.Free(350, true)
-		synctest.Wait()
-		require.ElementsMatch(t, []string{"more", "less", "large"}, admitted)
+		require.Len(t, admitted, 5)
 		require.False(t, a.IsWaited())
 	})
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // drainPoll is the interval at which connections are looked at while they are being closed.
-const drainPoll = time.Millisecond // clients that were closed wait for the next server
+const drainPoll = 5 * time.Millisecond
 
 // Values of lifecycle.closing.
 const (
@@ -80,7 +80,7 @@ func (s *Server) drain(ctx context.Context) error {
 	s.acceptor.close(ctx)
 	s.closing.Store(closingAll)
 	s.conns.wake(func(*conn) bool { return true }) // OnTraffic closes it
-	tick := time.NewTicker(drainPoll)
+	tick := time.NewTicker(s.drainPoll)
 	defer tick.Stop()
 	for {
 		busy := s.conns.countBusy()
@@ -93,6 +93,7 @@ func (s *Server) drain(ctx context.Context) error {
 				return nil
 			}
 			return fmt.Errorf("%d connections cut off in the middle of a request: %w", busy, ctx.Err())
+		case <-s.conns.emptied: // who was closed waits for the next server
 		case <-tick.C:
 		}
 	}

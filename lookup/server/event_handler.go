@@ -78,6 +78,7 @@ func (h *eventHandler) close(c *conn, err error) {
 		half.end()
 	}
 	s.peers.connectionClosed(c.reason(), c.peer, err)
+	s.conns.tellEmptied()
 }
 
 // OnTraffic implements gnet.EventHandler: bytes have arrived on a connection, or another goroutine

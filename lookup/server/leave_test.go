@@ -177,3 +177,25 @@ func TestIPCTakenOver(t *testing.T) {
 	require.NoError(t, next.Shutdown(t.Context()))
 	require.NoFileExists(t, path)
 }
+
+// A server ends when its last connection does: who was on it waits for the next one.
+func TestDrainEndsWithTheLastConnection(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	server.drainPoll = time.Hour
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	require.False(t, isDraining(t, p))
+	_, err := p.Write([]byte("\x01\x04pi")) // begins a request
+	require.NoError(t, err)
+	lookuptest.Eventually(t, "begun", func() bool { return server.conns.countBusy() == 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), lookuptest.Patience)
+	defer cancel()
+	down := make(chan error, 1)
+	go func() { down <- server.Shutdown(ctx) }()
+	lookuptest.Eventually(t, "it closes connections", func() bool { return server.closing.Load() == closingAll })
+	_, err = p.Write([]byte("ng\x00\x00"))
+	require.NoError(t, err)
+	require.Equal(t, []byte{1}, p.Next(t)[0])
+	p.ClosedWithin(t)
+	require.NoError(t, <-down)
+	require.NoError(t, ctx.Err())
+}

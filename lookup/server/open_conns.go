@@ -12,8 +12,9 @@ import (
 // gnet closes a descriptor after its event loop has removed the connection. So who holds mu may use the descriptors of
 // all, and conn.wire.
 type openConns struct {
-	mu  sync.Mutex
-	all map[*conn]struct{}
+	mu      sync.Mutex
+	all     map[*conn]struct{}
+	emptied chan struct{} // capacity 1: gets a token when the last connection has ended
 }
 
 func (o *openConns) add(c *conn) {
@@ -26,6 +27,17 @@ func (o *openConns) remove(c *conn) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.all, c)
+}
+
+// tellEmptied tells who drains the server if there is no connection any more.
+func (o *openConns) tellEmptied() {
+	if o.number() > 0 {
+		return
+	}
+	select {
+	case o.emptied <- struct{}{}:
+	default:
+	}
 }
 
 func (o *openConns) number() int {

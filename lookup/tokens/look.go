@@ -58,6 +58,8 @@ type looks struct {
 	known    reservation // for outcomes
 	shares   shares      // of outcomes, of late
 	carry    [NumPlaces]float64
+	// nothingAt is when a look last found nothing and was to be made again, 0 if none did.
+	nothingAt int64
 
 	keys, dropped int64
 }
@@ -184,6 +186,7 @@ func (l *looks) finish(k *look, ranks []int, numRanks []int, now, remembers int6
 			second = remembers / 4 * 3
 		}
 		k.again, k.due = true, now+second
+		l.nothingAt = now
 		l.waiting[1] = append(l.waiting[1], k)
 		return
 	case !k.again:
@@ -263,10 +266,14 @@ func (l *looks) placeOf(e *entry, now int64, isEarly bool) Place {
 }
 
 // guess returns the outcome of a look that was not made: it has the shares of those that were. What rounding leaves is carried.
+// While no look has an outcome, one that has found nothing, and is to be made again, tells most.
 func (l *looks) guess(now int64) Place {
 	recent := l.shares.recent(now)
 	total := recent.Total()
-	if total == 0 {
+	switch {
+	case total == 0 && l.nothingAt != 0 && now-l.nothingAt < int64(sharesMinutes*time.Minute):
+		return Unsaved
+	case total == 0:
 		return Evicted
 	}
 	best := Evicted

@@ -193,6 +193,22 @@ func TestNotLookedAt(t *testing.T) {
 	}
 }
 
+// While no look has an outcome, one that found nothing tells that engines may save nothing, rather than that the pool is too small.
+func TestNotLookedAtYet(t *testing.T) {
+	b, s := newLookBench(t, 1)
+	b.askStore(s, 1, "a", chain(10))
+	b.lookFor(40 * time.Second)
+	ids := chain(30)[20:]
+	b.askStore(s, 1, "a", ids)
+	b.pass(5 * time.Second)
+	b.account.looks.clear()
+	b.pass(time.Minute)
+	b.took()
+	b.askStore(s, 1, "b", ids)
+	b.pass(5 * time.Second)
+	assert.Equal(t, map[string]int64{"saving": 40}, b.took())
+}
+
 // The second look comes before a pool that remembers for a minute or two has evicted what was saved after the first.
 func TestLookAtASmallPool(t *testing.T) {
 	b, s := newLookBench(t, 1)
