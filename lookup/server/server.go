@@ -6,9 +6,9 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
-
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup"
