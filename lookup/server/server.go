@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup"
+	"github.com/panjf2000/gnet/v2"
 )
 
 // Server serves a Service on TCP, TLS and unix sockets. It can be started once. All methods are
