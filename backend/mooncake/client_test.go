@@ -196,6 +196,16 @@ func TestClosedIdle(t *testing.T) {
 	checkExists(t, c)
 }
 
+// A master sends more than the reply. The reply counts, and the next call is made on another connection.
+func TestBytesBehindAReply(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	c := newClient(t, Config{Masters: []string{f.addr}})
+	f.setReply(func(q *request, normal []byte) { q.write(append(slices.Clone(normal), 'x')) })
+	for range 3 {
+		checkExists(t, c)
+	}
+}
+
 // A panic while a connection is in use closes it.
 func TestPanicClosesConn(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
