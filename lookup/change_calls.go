@@ -62,15 +62,6 @@ func (c *changeCalls) run(ctx context.Context, kind callKind, change func(ctx co
 	return ctxerr.Explain(ctx.Err(), noAnswer(c.store, time.Duration(monotime.Now()-began)))
 }
 
-// noAnswer returns the error of a call that store has not answered within waited.
-func noAnswer(store backend.Backend, waited time.Duration) error {
-	name := store.Name()
-	if at, ok := store.(fmt.Stringer); ok {
-		name = at.String() // with the address
-	}
-	return fmt.Errorf("%w: %s: no answer within %v", backend.ErrUnavailable, name, waited.Round(time.Millisecond))
-}
-
 // waitForAbandoned waits until no call is abandoned, or for the end of ctx.
 func (c *changeCalls) waitForAbandoned(ctx context.Context) error {
 	waited := false

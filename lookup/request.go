@@ -153,3 +153,12 @@ func (b *SharedBackend) withLimit(err error, kind callKind) error {
 	}
 	return fmt.Errorf("%w; backend.%s.timeout is %v", err, b.backend.Name(), b.cfg.Timeout)
 }
+
+// noAnswer returns the error of a call that store has not answered within waited.
+func noAnswer(store backend.Backend, waited time.Duration) error {
+	name := store.Name()
+	if at, ok := store.(fmt.Stringer); ok {
+		name = at.String() // with the address
+	}
+	return fmt.Errorf("%w: %s: no answer within %v", backend.ErrUnavailable, name, waited.Round(time.Millisecond))
+}

@@ -120,7 +120,7 @@ func (p *player) judge(ctx context.Context, r workload.Request, call string, err
 	return true, nil
 }
 
-// lastHash returns the last hash of an id of the present request, which no other prompt has.
+// lastHash returns the last hash of id i of the present request. It stands for all ids up to that one.
 func (p *player) lastHash(i int) [workload.HashLen]byte {
 	end := (i + 1) * workload.BlockTokens / p.o.BlockSize * workload.HashLen
 	return [workload.HashLen]byte(p.hashes[end-workload.HashLen : end])
