@@ -103,7 +103,8 @@ class Outages(unittest.TestCase):
                     text = "^not tried until a ping is answered, after this: cannot connect" if i else "^cannot connect"
                     with self.assertRaisesRegex(ConnectionFailed, text):
                         self.lookup(waits)
-                self.assertAlmostEqual(self.clock.spent, max(want - DIAL_PAUSE, 0.0), delta=DIAL_PAUSE)
+                # By the sum of many pauses, the last dial may be a pause earlier or later.
+                self.assertAlmostEqual(self.clock.spent, max(want - DIAL_PAUSE, 0.0), delta=1.5 * DIAL_PAUSE)
                 self.assertAlmostEqual(self.dials - dials, max(round(want / DIAL_PAUSE), 1), delta=1)
 
     def test_found_again_by_a_ping(self) -> None:
