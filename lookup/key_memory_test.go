@@ -124,12 +124,12 @@ func TestComparingTakesTurns(t *testing.T) {
 		require.NoError(t, err)
 		s.remote.shared.cpu = admission.New(1, 0)
 		hashes := coordinator.NewHashes(lookuptest.Chain("a", 64, 32), 32)
-		l, others := s.remote.newLookup(t.Context(), lookupOptions{}), 0
+		l, others := s.remote.newLookup(t.Context(), modeAsk, 0), 0
 		defer l.end()
 		for i := range 4 * quotaBlocks / 64 {
 			if i%(quotaBlocks/64) == 0 {
 				go func() {
-					other := s.remote.newLookup(t.Context(), lookupOptions{})
+					other := s.remote.newLookup(t.Context(), modeAsk, 0)
 					others++
 					other.end()
 				}()

@@ -117,7 +117,7 @@ type groupBlocks struct {
 // askAside makes one call for blocks, which counts as no lookup's, and returns on how many ranks
 // each is, of all lists in their order. begin, unless nil, is called before the call is written.
 func (p *PoolBackend) askAside(ctx context.Context, lists []groupBlocks, peek bool, begin func()) (onRanks []int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.shared.cfg.Timeout)
+	ctx, cancel := withTimeout(ctx, p.shared.cfg.Timeout)
 	defer cancel()
 	var keys []string
 	bytes := int64(0)

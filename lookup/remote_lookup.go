@@ -14,8 +14,9 @@ import (
 // without a token. Every wait ends with ctx. Whoever compares many blocks with those found gives its token to
 // others now and then.
 type remoteLookup struct {
-	lookupOptions
 	pool        *PoolBackend
+	mode        lookupMode
+	expected    int // see LookupOptions
 	cpu         cpuToken
 	memory      *keyBytes // of the keys and answers of the current round, nil for none
 	incomplete  bool      // the last call failed, or was not made, because ctx had ended
@@ -29,9 +30,9 @@ type remoteLookup struct {
 var _ coordinator.KeyStore = (*remoteLookup)(nil)
 
 // newLookup returns a lookup that waits for a CPU token. The caller must call end.
-func (p *PoolBackend) newLookup(ctx context.Context, o lookupOptions) *remoteLookup {
+func (p *PoolBackend) newLookup(ctx context.Context, mode lookupMode, expected int) *remoteLookup {
 	l := &remoteLookup{
-		lookupOptions: o, pool: p, rememberFor: p.shared.memory.rememberFor(),
+		pool: p, mode: mode, expected: expected, rememberFor: p.shared.memory.rememberFor(),
 		cpu: cpuToken{ctx: ctx, of: p.shared.cpu, small: true},
 	}
 	l.cpu.take()

@@ -192,10 +192,11 @@ func (j *job) run() {
 	j.session.jobs.complete(j)
 }
 
-// runBefore serves the job before its deadline. A panic is the error of the job.
+// runBefore serves the job before its deadline, which ctx has unless the operation is coalesced. A panic is the error
+// of the job.
 func (j *job) runBefore(ctx context.Context, op *operation) (err error) {
 	defer requesterror.Recover(&err)
-	if !j.deadline.IsZero() {
+	if !j.deadline.IsZero() && !op.coalesced {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, j.deadline)
 		defer cancel()

@@ -6,14 +6,15 @@ import (
 	"errors"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
 func init() { // the functions refer to the table
 	operations = [netproto.NumTags]operation{
-		netproto.TagLookup:      {inline: overMemory, lookup: true, hit: true, callsStore: true, run: runLookup},
-		netproto.TagLookupFrom:  {inline: overMemory, lookup: true, hit: true, from: true, callsStore: true, run: runLookup},
+		netproto.TagLookup:      {inline: overMemory, lookup: true, hit: true, callsStore: true, coalesced: true, run: runLookup},
+		netproto.TagLookupFrom:  {inline: overMemory, lookup: true, hit: true, from: true, callsStore: true, coalesced: true, run: runLookup},
 		netproto.TagExplain:     {lookup: true, from: true, callsStore: true, run: runExplain, replyBytes: explanationBytes},
 		netproto.TagPlan:        {lookup: true, hit: true, from: true, callsStore: true, run: runPlan, replyBytes: masksBytes},
 		netproto.TagLoadMask:    {run: runMasks, replyBytes: masksBytes},
@@ -38,7 +39,7 @@ func runLookup(ctx context.Context, j *job) (err error) {
 		j.lookup.answer.Hit, err = j.query.Finish()
 		j.lookup.answer.Ending = j.query.Ending(j.lookup.answer.Hit)
 	} else {
-		j.lookup.answer, err = j.service.LookupAnswer(ctx, j.lookup.numTokens, j.hashes(), j.lookup.expected)
+		j.lookup.answer, err = j.service.LookupAnswer(ctx, j.lookup.numTokens, j.hashes(), lookup.LookupOptions{Expected: j.lookup.expected, Deadline: j.deadline})
 		j.sampleMissing()
 	}
 	if err == nil {
