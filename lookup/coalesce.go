@@ -15,9 +15,9 @@ import (
 type lookupMode uint8
 
 const (
-	modeAsk   lookupMode = iota // what is not known
-	modePeek                    // likewise, but nobody is about to load it: the store leases nothing if it can
-	modeKnown                   // nothing: an event loop may wait for it
+	modeAsk        lookupMode = iota // what is not remembered
+	modePeek                         // likewise, but nobody is about to load it: the store leases nothing if it can
+	modeRemembered                   // nothing: an event loop may wait for it
 )
 
 // LookupOptions are those of a lookup over a store.

@@ -69,7 +69,7 @@ func TestEstimateCoversAnswers(t *testing.T) {
 
 // sizedStore counts what a lookup reserves, and the bytes of its keys.
 type sizedStore struct {
-	coordinator.NothingKnown
+	coordinator.RemembersNothing
 	reserved, textBytes int64
 }
 
@@ -135,10 +135,10 @@ func TestComparingTakesTurns(t *testing.T) {
 				}()
 				synctest.Wait()
 			}
-			compare := l.Known
+			compare := l.Remembered
 			if i%2 == 0 {
 				compare = func(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) uint64 {
-					l.Found(g, hashes, first, stride, blocks)
+					l.Remember(g, hashes, first, stride, blocks)
 					return 0
 				}
 			}

@@ -26,7 +26,7 @@ type PoolBackend struct {
 	stored, evicted   atomic.Int64
 	renewedKeys       atomic.Int64
 	renewalsDropped   atomic.Int64
-	rememberedLookups atomic.Int64 // that made no call, as all was known from calls before
+	rememberedLookups atomic.Int64 // that made no call, as all was remembered from calls before
 }
 
 // newPoolBackend returns shared as a pool uses it, or store, which is the same if it is nil.

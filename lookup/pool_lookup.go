@@ -72,15 +72,15 @@ func (p *PoolBackend) ask(ctx context.Context, numTokens int64, hashes coordinat
 	return result
 }
 
-// LookupKnown is Lookup if every block that matters was found a moment ago. It makes no call, and takes
+// LookupRemembered is Lookup if every block that matters was found a moment ago. It makes no call, and takes
 // some 150 microseconds at most: an event loop may call it. It returns false if Lookup would call the
 // backend, take longer or fail.
-func (p *PoolBackend) LookupKnown(numTokens int64, hashes coordinator.Hashes) (Answer, bool) {
+func (p *PoolBackend) LookupRemembered(numTokens int64, hashes coordinator.Hashes) (Answer, bool) {
 	if p == nil || p.checkPrompt(numTokens, hashes) != nil {
 		return Answer{}, false
 	}
-	l := &remoteLookup{pool: p, mode: modeKnown, rememberFor: p.shared.memory.rememberFor(), left: maxKnownBlocks}
-	if l.rememberFor == 0 || hashes.Len() > smallHashes || p.coord.NumBlocks(hashes) > maxKnownBlocks {
+	l := &remoteLookup{pool: p, mode: modeRemembered, rememberFor: p.shared.memory.rememberFor(), left: maxRememberedBlocks}
+	if l.rememberFor == 0 || hashes.Len() > maxRememberedHashes || p.coord.NumBlocks(hashes) > maxRememberedBlocks {
 		return Answer{}, false
 	}
 	hit, ending, err := p.coord.LookupEnding(p.clampPrompt(numTokens), hashes, l)

@@ -167,7 +167,7 @@ func (j *job) answerKnown() bool {
 		return false
 	}
 	j.session.turn.lookSoon()
-	answer, ok := j.service.Backend().LookupKnown(j.lookup.numTokens, j.hashes())
+	answer, ok := j.service.Backend().LookupRemembered(j.lookup.numTokens, j.hashes())
 	if ok {
 		j.lookup.answer, j.reply = answer, appendHit(j.reply, j.q.Envelope, answer.Hit)
 		j.release()
