@@ -61,7 +61,7 @@ func (as *asks) drop() {
 }
 
 // detach returns the ask of the request that has ended, nil if there is none.
-func (as *asks) detach() *tokens.Ask {
+func (as *asks) detach() *tokens.Event {
 	a := as.current
 	as.current = nil
 	return a
@@ -89,7 +89,7 @@ func (as *asks) answerJob(j *job) {
 }
 
 // answer sets what a lookup has found, whose reply is being written.
-func (as *asks) answer(a *tokens.Ask, answer lookup.Answer, missing tokens.Missing, err error) {
+func (as *asks) answer(a *tokens.Event, answer lookup.Answer, missing tokens.Missing, err error) {
 	s := as.session
 	if a == nil {
 		return
@@ -112,7 +112,7 @@ func (s *session) sent(written bool) {
 }
 
 // record records a change, or a lookup that gets no answer. nil is allowed.
-func (as *asks) record(a *tokens.Ask) {
+func (as *asks) record(a *tokens.Event) {
 	s := as.session
 	if a != nil {
 		s.conn.loop.recorder.Record(a, monotime.Now())
@@ -190,7 +190,7 @@ func (j *job) recordPlace(place int, keys coordinator.Hashes, removed bool) {
 }
 
 // addAll adds hashes to an ask.
-func addAll(a *tokens.Ask, hashes coordinator.Hashes) {
+func addAll(a *tokens.Event, hashes coordinator.Hashes) {
 	for i := range hashes.Len() {
 		a.AddHashes(hashes.At(i), hashes.HashLen())
 	}

@@ -53,8 +53,8 @@ type jobLookup struct {
 	expected  int           // hashes whose blocks the store is likely to have
 	answer    lookup.Answer // of a worker
 	missing   tokens.Missing
-	ask       *tokens.Ask // records it, nil if nothing is recorded; the event loop's alone
-	askIndex  int         // of the job in asks.jobs, if it has an ask
+	ask       *tokens.Event // records it, nil if nothing is recorded; the event loop's alone
+	askIndex  int           // of the job in asks.jobs, if it has an ask
 }
 
 // poolSetup is the pool that a connection is to have.

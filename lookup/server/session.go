@@ -39,9 +39,9 @@ type authorization struct {
 // asks are what a session records of its requests.
 type asks struct {
 	session *session
-	current *tokens.Ask // of the request that is being received, nil if nothing is recorded
-	asker   string      // of its lookups: what its client says, else a host; "" before the first
-	jobs    []*job      // those without an answer that have an ask
+	current *tokens.Event // of the request that is being received, nil if nothing is recorded
+	asker   string        // of its lookups: what its client says, else a host; "" before the first
+	jobs    []*job        // those without an answer that have an ask
 }
 
 // inlineRequest is the lookup, store or evict that is served over the memory index as its hashes
