@@ -163,7 +163,7 @@ func (j *job) release() {
 
 // size returns largeSize for a job that is not small, or much work for its keys.
 func (j *job) size() jobSize {
-	if !j.isSmall() || j.pool != nil && !j.service.IsSmall(j.neededBytes) {
+	if !j.isSmall() || j.pool != nil && !j.service.HasFewKeys(j.neededBytes) {
 		return largeSize
 	}
 	return smallSize
