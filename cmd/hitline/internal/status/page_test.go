@@ -77,14 +77,16 @@ func TestStates(t *testing.T) {
 	st := someStatus()
 	st.Ready, st.NotReadyReason = false, "the store <fails>"
 	st.Store = &Store{Name: "redis", State: "open", Error: "connection refused", Calls: map[string]Latency{"exists": {}}}
+	st.Stat.BackendTimeouts, st.Stat.BackendErrors = 24, 7
 	st.Router = newRouter(nil, []router.SourceStatus{{Status: events.Status{Name: "e", Stale: true, LastError: "no route"}, Engine: "engine-7", Model: "m"}})
 	page = textOf(t, st)
-	for _, want := range []string{"not ready: the store <fails>", "breaker open", "connection refused", "engine-7", "not followed: no route", "sources 0 of 1 followed"} {
+	for _, want := range []string{"not ready: the store <fails>", "breaker open", "connection refused", "24 calls were late, and 7 failed", "engine-7", "not followed: no route", "sources 0 of 1 followed"} {
 		assert.Contains(t, page, want)
 	}
 	terminal := Text(st)
 	assert.Contains(t, terminal, "NOT READY: the store <fails>")
 	assert.Contains(t, terminal, "0 of 1 sources followed")
+	assert.Contains(t, terminal, "store: breaker open, since the start 24 calls late, 7 failed; connection refused\n")
 }
 
 // Names of pools, models and engines stay text.
