@@ -104,6 +104,18 @@ func (r *ring) over(d, step time.Duration) (all sums, seen time.Duration) {
 	return all, time.Duration(n) * step
 }
 
+// halfMinutes returns the sums of each half minute of the last hour, the oldest first.
+func (h *history) halfMinutes() []sums {
+	const steps = int64(30 * time.Second / fineStep)
+	r, parts := &h.fine, make([]sums, fineSteps/int(steps))
+	for step := r.latest - int64(r.seen) + 1; step <= r.latest; step++ {
+		if part := len(parts) - 1 - int(r.latest/steps-step/steps); part >= 0 {
+			parts[part].add(r.sums[step%int64(len(r.sums))])
+		}
+	}
+	return parts
+}
+
 // maxHistories is how many pools have a history of their own: those with most lookups.
 const maxHistories = 8
 

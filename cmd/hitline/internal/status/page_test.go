@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/events"
 )
@@ -130,6 +131,10 @@ func TestHistory(t *testing.T) {
 	assert.EqualValues(t, 5, rates["5m"].Tokens["pool"])
 	assert.EqualValues(t, 300, rates["5m"].Seconds)
 	assert.EqualValues(t, 60, rates["24h"].Tokens["pool"])
+	parts := h.all.halfMinutes()
+	assert.Len(t, parts, 120)
+	assert.Equal(t, []int64{1, 0, 1}, []int64{parts[117].tokens[tokens.InPool], parts[118].tokens[tokens.InPool], parts[119].tokens[tokens.InPool]})
+	assert.Contains(t, hour(parts), `<path class="pool" d="M1 0.0h1v40.0h-1zM3 0.0h1`)
 	delete(stats, "a")
 	h.add(61*time.Minute, stats)
 	assert.EqualValues(t, 60, ratesOf(h.all, time.Hour)["24h"].Tokens["pool"], "what a pool has counted that has gone")
