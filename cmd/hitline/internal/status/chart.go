@@ -110,7 +110,7 @@ func curve(p Pool) template.HTML {
 		_, y := at(1, share)
 		fmt.Fprintf(&b, `<line class="measured" x1="%d" x2="%d" y1="%.1f" y2="%.1f"><title>measured: %.1f %%</title></line>`,
 			curveLeft, curveWidth-curveRight, y, y, 100*share)
-		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end">measured %.1f %%</text>`, curveWidth-curveRight, y-5, 100*share)
+		fmt.Fprintf(&b, `<text x="%d" y="%.1f">measured %.1f %%</text>`, curveLeft+4, y-5, 100*share)
 	}
 	b.WriteString("</svg>")
 	return template.HTML(b.String()) //nolint:gosec // numbers and our own words
