@@ -16,8 +16,9 @@ type KeyStore interface {
 	Exists(keys *Keys) ([]int, error)
 	// Expected returns how many leading hashes of the lookup are likely to be stored. So many more are asked for at once.
 	Expected() int
-	// Remembered returns the blocks that calls before have found on all ranks. Their keys are not asked for. blocks has a bit for each
-	// block of group g in question: the hash of bit i is hashes.At(first + i*stride). hashes are those of the lookup, borrowed.
+	// Remembered returns the blocks that calls before have found on all ranks. Their keys are not asked for. blocks
+	// has a bit for each block of group g in question: the hash of bit i is hashes.At(first + i*stride). hashes are
+	// those of the lookup, borrowed.
 	Remembered(g int, hashes Hashes, first, stride int, blocks uint64) uint64
 	// Remember is called with the blocks, as in Remembered, that the last call of Exists has found on all ranks.
 	Remember(g int, hashes Hashes, first, stride int, blocks uint64)

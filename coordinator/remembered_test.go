@@ -161,7 +161,8 @@ func TestExpectedOfGroups(t *testing.T) {
 	for g := range 2 {
 		store.hold(c, g, serial(2048), 0, below(2048))
 	}
-	hit, err := c.Lookup(16*2048, serial(2048), &rememberingStore{KeyStore: ExistsFunc(store.exists), c: c, expected: 2048, found: map[string]bool{}})
+	remembering := &rememberingStore{KeyStore: ExistsFunc(store.exists), c: c, expected: 2048, found: map[string]bool{}}
+	hit, err := c.Lookup(16*2048, serial(2048), remembering)
 	require.NoError(t, err)
 	require.EqualValues(t, 16*2048, hit.Tokens)
 	require.Equal(t, []int{2048 + 512}, store.sizes())

@@ -39,7 +39,8 @@ func runLookup(ctx context.Context, j *job) (err error) {
 		j.lookup.answer.Hit, err = j.query.Finish()
 		j.lookup.answer.Ending = j.query.Ending(j.lookup.answer.Hit)
 	} else {
-		j.lookup.answer, err = j.service.LookupAnswer(ctx, j.lookup.numTokens, j.hashes(), lookup.LookupOptions{Expected: j.lookup.expected, Deadline: j.deadline})
+		o := lookup.LookupOptions{Expected: j.lookup.expected, Deadline: j.deadline}
+		j.lookup.answer, err = j.service.LookupAnswer(ctx, j.lookup.numTokens, j.hashes(), o)
 		j.sampleMissing()
 	}
 	if err == nil {
