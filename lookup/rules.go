@@ -32,7 +32,9 @@ func newRules(coord *coordinator.Coordinator) rules {
 }
 
 // HasFewKeys reports whether a request about so many bytes of hashes has so few keys that it does not wait for those with many.
-func (r *rules) HasFewKeys(hashBytes int) bool { return hashBytes*r.keysPerHash <= admission.SmallBytes }
+func (r *rules) HasFewKeys(hashBytes int) bool {
+	return hashBytes*r.keysPerHash <= admission.SmallBytes
+}
 
 // alignPrompt rounds numTokens down as vLLM's scheduler does.
 func (r *rules) alignPrompt(numTokens int64) int64 {
