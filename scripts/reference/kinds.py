@@ -19,13 +19,13 @@ Recorded vectors are in files NAME.json.gz, one for releases with equal signatur
 import gzip
 import json
 import os
-import re
 import subprocess
 import sys
 
 import agreement
 import blockhash
 import events
+import gotests
 import hicache
 import hints
 import table
@@ -67,35 +67,14 @@ def make(kind, engine, release, cases, seed, out):
     return json.loads(done.stdout)
 
 
-def judge(kind, out):
-    """Runs the Go test on the fresh vectors; returns counts and what is shown of differences, by file."""
-    done = subprocess.run(
-        ["go", "test", "-count=1", "-v", "-run", "^TestConformance$", kind.PACKAGE],
-        cwd=table.ROOT, env=os.environ | {"HITLINE_CONFORMANCE": out},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    results, shown = {}, None
-    for line in done.stdout.splitlines():
-        if match := re.match(rf"{kind.NAME}/([\w.-]+)\.json: (\d+) cases, (\d+) skipped, (\d+) differ", line):
-            cases, skipped, differ = map(int, match.groups()[1:])
-            shown = results[match[1]] = {"cases": cases, "differ": differ + skipped, "shown": []}
-        elif line.startswith(("=== RUN", "---")):
-            shown = None
-        elif shown is not None and re.match(r"\s+(\w+\.go:\d+: )?\S+-\d+: ", line):
-            shown["shown"].append(line.strip())
-    if done.returncode and not any(r["differ"] for r in results.values()):
-        raise RuntimeError(f"go test {kind.PACKAGE} failed:\n{done.stdout[-3000:]}")
-    return results
-
-
 def check(kind, chosen, options, out):
     """Compares pairs of engine and release. Returns rows of the table and lines about differences."""
     made = {(e, r): make(kind, e, r, options.cases, options.seed, out) for e, r in chosen}
-    judged = judge(kind, out) if options.cases else {}
+    judged = gotests.run(out, "^TestConformance$", kind.PACKAGE) if options.cases else {}
     rows, notes = [], []
     for (engine, release), result in made.items():
         name = f"{engine}-{release}"
-        fresh = judged.get(name, {"cases": 0, "differ": 0, "shown": []})
+        fresh = judged.get(f"{kind.NAME}/{name}", {"cases": 0, "differ": 0, "shown": []})
         if options.cases and fresh["cases"] != options.cases:
             raise RuntimeError(f"go test {kind.PACKAGE} judged {fresh['cases']} of {options.cases} cases of {name}")
         replayed = result["recorded"], 0, result["differ"]
