@@ -200,7 +200,7 @@ func (m *measurement) sides(ask Ask) []string {
 func (m *measurement) row(ctx context.Context, ask Ask) (Row, error) {
 	r := Row{Shape: m.Shape, Stored: m.Stored, Ask: ask, VLLMKeys: m.asked}
 	sides := m.sides(ask)
-	if ask != Turns && ask != Gone && ask != Blocked { // each side once, to fill caches
+	if ask != Turns && ask != Blocked && m.Stored != Removed { // each side once, to fill caches
 		if err := m.ask(ctx, &r, request{"sides": sides, "count": 1}, nil); err != nil {
 			return r, err
 		}
@@ -239,7 +239,7 @@ func (m *measurement) requests(ask Ask, sides []string) (requests []request) {
 	seconds := m.o.Cell.Seconds() / float64(m.o.Rounds)
 	for i := range m.o.Rounds {
 		q := request{"sides": sides, "first": i, "seconds": seconds, "twice": ask == Again}
-		if ask == Turns || ask == Gone {
+		if ask == Turns || m.Stored == Removed { // each prompt once
 			q = request{"sides": sides, "first": i * numTurns, "count": numTurns}
 		}
 		requests = append(requests, q)
