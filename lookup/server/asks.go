@@ -101,16 +101,6 @@ func (as *asks) answer(a *tokens.Ask, answer lookup.Answer, missing tokens.Missi
 	s.turn.asks = append(s.turn.asks, a)
 }
 
-// sent implements protocol: it records the requests whose replies were written, or could not be.
-func (s *session) sent(written bool) {
-	for i, a := range s.turn.asks {
-		a.Answered = a.Answered && written
-		s.conn.loop.recorder.Record(a, s.conn.times.lastActive.Load())
-		s.turn.asks[i] = nil
-	}
-	s.turn.asks = s.turn.asks[:0]
-}
-
 // record records a change, or a lookup that gets no answer. nil is allowed.
 func (as *asks) record(a *tokens.Ask) {
 	s := as.session

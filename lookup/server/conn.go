@@ -48,23 +48,27 @@ type conn struct {
 	unansweredBefore int          // when the limits were adopted
 }
 
-// protocol is what the bytes of a connection mean. The event loop calls it.
+// protocol is what the bytes of a connection mean. Its reader feeds it, and the conn makes four calls, all on the event
+// loop.
 type protocol interface {
 	netproto.Handler
-	// blocked reports whether no request may be read before another has ended.
-	blocked() bool
 	// wake serves what other goroutines have made ready.
 	wake()
-	// sent is told whether the replies of the turn up to now were written.
-	sent(written bool)
-	// holds returns what the requests hold.
-	holds() holding
+	// pending returns what the requests hold, and what may follow them.
+	pending() pending
 	// refuse makes the request that is being received fail, and hold nothing.
 	refuse(err error)
-	// isOver reports whether nothing is served any more: the connection ends when that loses nothing.
-	isOver() bool
-	// close releases everything.
+	// close releases everything. It is the last call.
 	close()
+}
+
+// pending are the requests of a connection that are not answered yet, the one that is being received included.
+type pending struct {
+	bytes   int  // that they hold
+	small   int  // of them, that others cannot keep out: see admission.Admission
+	waits   bool // some are being served, so that what waits is served later
+	barrier bool // nothing may be read before one of them has ended
+	over    bool // nothing is served after them: the connection ends when that loses nothing
 }
 
 // newConn returns a connection of a loop. Its caller sets protocol.
@@ -106,6 +110,7 @@ func (c *conn) failure() error {
 // close releases what the connection holds. Its event loop calls it, or Server.stop.
 func (c *conn) close() {
 	c.enter(stateClosed, closedByPeer)
+	c.loop.recordAsks(false, c.times.lastActive.Load())
 	c.protocol.close()
 	if c.inTurn { // which reads some of them
 		c.kept.forget()
@@ -158,7 +163,7 @@ func (c *conn) beginTurn() {
 // endTurn writes the replies of the turn. It returns err, or why no reply is sent any more.
 func (c *conn) endTurn(err error) error {
 	c.flush(0)
-	c.protocol.sent(false)
+	c.loop.recordAsks(false, c.times.lastActive.Load())
 	t := &c.loop.turn
 	t.end()
 	c.inTurn = false
@@ -232,12 +237,21 @@ func (c *conn) endRequest() (more bool) {
 	c.flush(flushAt)
 	c.nextMessage()
 	c.adoptLimits()
-	return !c.loop.turn.endRequest() && !c.isEnding() && !c.protocol.blocked()
+	return !c.loop.turn.endRequest() && !c.isEnding() && !c.isBlocked()
+}
+
+// isBlocked reports whether no request may be read before another has ended, also because there is no memory for it.
+func (c *conn) isBlocked() bool {
+	if c.unanswered.Load() == 0 {
+		return false
+	}
+	p := c.protocol.pending()
+	return p.barrier || p.waits && !c.fits(jobBytes)
 }
 
 // isKeeping reports whether bytes that arrive are kept: because a request before them must end first,
 // or because others are kept already.
-func (c *conn) isKeeping() bool { return c.protocol.blocked() || c.kept.size() > 0 }
+func (c *conn) isKeeping() bool { return c.kept.size() > 0 || c.isBlocked() }
 
 // keep keeps bytes for a later turn. A client that keeps to api.Limits never has more than a message and
 // its share of requests here; one that has is closed.
@@ -248,7 +262,7 @@ func (c *conn) keep(p []byte) error {
 		return errInFlight
 	}
 	switch {
-	case c.protocol.blocked():
+	case c.isBlocked():
 		return nil
 	case !c.charge(): // it is served rather than closed
 		c.loop.turn.extend(requestsWithoutMemory)
@@ -260,7 +274,7 @@ func (c *conn) keep(p []byte) error {
 
 // serveKept serves what was kept, until the turn is over: the event loop then serves others first.
 func (c *conn) serveKept() error {
-	for c.kept.size() > 0 && !c.protocol.blocked() {
+	for c.kept.size() > 0 && !c.isBlocked() {
 		if c.loop.turn.isOver() {
 			c.loop.push(c)
 			return nil
@@ -302,7 +316,7 @@ func (c *conn) flush(minBytes int) {
 		c.fail(errSlowReader)
 	}
 	t.out = t.out[:0]
-	c.protocol.sent(!c.isEnding())
+	c.loop.recordAsks(!c.isEnding(), c.times.lastActive.Load())
 }
 
 // isAnswered reports whether no complete request of the connection waits for its reply.
@@ -311,7 +325,7 @@ func (c *conn) isAnswered() bool { return c.unanswered.Load() == 0 && c.kept.siz
 // charge charges what the connection holds now. It returns false, and charges what it did before, if that is more than
 // it may hold.
 func (c *conn) charge() bool {
-	requests := c.protocol.holds()
+	requests := c.protocol.pending()
 	held, before := c.bytesHeld(requests), c.held.Bytes()
 	if held == before {
 		return true
@@ -324,7 +338,7 @@ func (c *conn) charge() bool {
 }
 
 // bytesHeld returns the bytes of memory that the connection holds, with its requests.
-func (c *conn) bytesHeld(requests holding) int64 {
+func (c *conn) bytesHeld(requests pending) int64 {
 	return c.unsent.bytes.Load() + int64(c.reader.Held()+c.kept.held()+requests.bytes)
 }
 
@@ -351,5 +365,5 @@ func (c *conn) updateHeld() error {
 
 // fits reports whether the connection may hold so many more bytes.
 func (c *conn) fits(bytes int) bool {
-	return c.loop.admission.Fits(&c.held, c.bytesHeld(c.protocol.holds())+int64(bytes))
+	return c.loop.admission.Fits(&c.held, c.bytesHeld(c.protocol.pending())+int64(bytes))
 }

@@ -121,7 +121,7 @@ func (h *eventHandler) actionAfter(c *conn, err error) gnet.Action {
 		c.end(closedByPeer)
 	case s.isClosing(c) && c.canClose():
 		c.end(closedDraining)
-	case c.protocol.isOver() && c.canClose():
+	case c.protocol.pending().over && c.canClose():
 		c.end(closedPoolGone)
 	default:
 		return gnet.None

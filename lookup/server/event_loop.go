@@ -122,3 +122,15 @@ func (l *eventLoop) endServing() {
 		l.signalLocked()
 	}
 }
+
+// recordAsks records the requests of the turn whose replies were written, or could not be. at is when the peer was last
+// active, in monotime.
+func (l *eventLoop) recordAsks(written bool, at int64) {
+	asks := l.turn.asks
+	for i, a := range asks {
+		a.Answered = a.Answered && written
+		l.recorder.Record(a, at)
+		asks[i] = nil
+	}
+	l.turn.asks = asks[:0]
+}

@@ -9,13 +9,6 @@ import (
 // unfinished requests and jobs. A request for which there is no memory is refused before any work is done for it. A
 // connection that holds more without a request is closed, by its own event loop: who pays is who holds.
 
-// holding is what the requests of a connection hold.
-type holding struct {
-	bytes int
-	small int  // of them, that others cannot keep out: see admission.Admission
-	waits bool // requests have begun to be served, so that what waits is served later
-}
-
 // evictable is who holds memory that others need. Any goroutine may call its methods.
 type evictable interface {
 	// admitted returns what it holds beyond its own share.

@@ -39,33 +39,27 @@ func (s *session) wake() {
 	}
 }
 
-// blocked implements protocol.
-func (s *session) blocked() bool {
-	return s.jobs.barrier != nil || s.jobs.running > 0 && !s.conn.fits(jobBytes)
-}
-
-// isOver implements protocol.
-func (s *session) isOver() bool { return s.pool.isGone() }
-
 // close implements protocol.
 func (s *session) close() {
 	s.asks.drop()
-	s.sent(false)
 	s.inline.release()
 	s.jobs.close()
 	s.shared.pools.move(s.pool, nil)
 }
 
-// holds implements protocol.
-func (s *session) holds() holding {
+// pending implements protocol.
+func (s *session) pending() pending {
 	js := s.jobs
-	h := holding{bytes: s.asks.current.Bytes() + s.inline.held() + js.held(), waits: js.running > 0}
-	if j := js.waiting; j != nil && j.isSmall() {
-		h.small = j.bytes
-	} else if s.conn.unanswered.Load() == 1 && s.conn.unsent.bytes.Load() == 0 && js.bytes <= admission.SmallBytes {
-		h.small = js.bytes // replies that others do not read leave room for the only request of a peer
+	p := pending{
+		bytes: s.asks.current.Bytes() + s.inline.held() + js.held(),
+		waits: js.running > 0, barrier: js.barrier != nil, over: s.pool.isGone(),
 	}
-	return h
+	if j := js.waiting; j != nil && j.isSmall() {
+		p.small = j.bytes
+	} else if s.conn.unanswered.Load() == 1 && s.conn.unsent.bytes.Load() == 0 && js.bytes <= admission.SmallBytes {
+		p.small = js.bytes // replies that others do not read leave room for the only request of a peer
+	}
+	return p
 }
 
 // refuse implements protocol.
