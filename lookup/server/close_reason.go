@@ -93,7 +93,7 @@ var reasons = [numReasons]struct {
 	closedRevoked:          {"credential_revoked", errRevoked},
 	closedExpired:          {"credential_expired", errExpired},
 	closedPoolGone:         {"pool_gone", nil},
-	closedDraining:         {"draining", tlspair.ErrDraining},
+	closedDraining:         {"draining", tlspair.ErrStopping},
 	closedFault:            {"fault", requesterror.ErrFault},
 }
 

@@ -74,7 +74,7 @@
 //
 // # Ownership and concurrency
 //
-// A conn and its session belong to their event loop. The fields of conn that closeOverdue, evictLate and drain use are
+// A conn and its session belong to their event loop. The fields of conn that closeOverdue, evictLate and Shutdown use are
 // atomic. Bytes that gnet passes to OnTraffic are borrowed until conn.serve returns, and so are the hashes of
 // session.Hashes. A job belongs to its event loop, but to a worker from workerPool.submit to jobs.complete; its
 // hashes are a pooled copy, released when it has run. Settings of listeners and limits are replaced as a whole, by

@@ -6,22 +6,15 @@ import (
 	"time"
 )
 
-// drainPoll is the interval at which connections are looked at while they are being closed.
-const drainPoll = 5 * time.Millisecond
-
-// Values of lifecycle.closing.
-const (
-	closingNone uint32 = iota
-	closingZMTP        // ZMTP connections, after a pause
-	closingAll
-)
+// closePoll is the interval at which connections are looked at while they are being closed.
+const closePoll = 5 * time.Millisecond
 
 // Drain prepares for Shutdown. At once Ready fails and pings say that the server is draining. It serves everything for
 // a time, in which balancers learn of that. Then it closes the ZMTP connections there are, each after a pause in it,
 // and returns when all are closed or ctx ends: ZeroMQ sends no request again that is lost, as our clients do. Raw
 // connections are served on, and new ones accepted, until Shutdown.
 func (s *Server) Drain(ctx context.Context, delay time.Duration) {
-	s.draining.Store(true)
+	s.phase.advance(phaseDraining)
 	select {
 	case <-s.booted:
 	default: // there is nobody to wait for
@@ -32,8 +25,8 @@ func (s *Server) Drain(ctx context.Context, delay time.Duration) {
 	case <-ctx.Done():
 	case <-s.done:
 	}
-	s.closing.CompareAndSwap(closingNone, closingZMTP)
-	tick := time.NewTicker(drainPoll)
+	s.phase.advance(phaseClosingZMTP)
+	tick := time.NewTicker(closePoll)
 	defer tick.Stop()
 	for before := s.conns.zmtpConns(nil); len(before) > 0; before = s.conns.zmtpConns(before) {
 		select {
@@ -65,22 +58,22 @@ func (o *openConns) zmtpConns(before map[*conn]bool) map[*conn]bool {
 
 // isClosing reports whether a connection is to be closed as soon as that loses nothing. Its event loop calls it.
 func (s *Server) isClosing(c *conn) bool {
-	switch s.closing.Load() {
-	case closingNone:
-		return false
-	case closingZMTP:
+	switch phase(s.phase.Load()) {
+	case phaseClosingZMTP:
 		return c.times.zmtp.Load() && c.times.hasPaused()
+	case phaseClosingAll:
+		return true
 	}
-	return true
+	return false
 }
 
-// drain stops accepting, then closes each connection as soon as it has no open request and no unread reply, and waits
-// for that until ctx ends. Nobody is closed before the listeners: who comes again would find them.
-func (s *Server) drain(ctx context.Context) error {
+// closeConns stops accepting, then closes each connection as soon as it has no open request and no unread reply, and
+// waits for that until ctx ends. Nobody is closed before the listeners: who comes again would find them.
+func (s *Server) closeConns(ctx context.Context) error {
 	s.acceptor.close(ctx)
-	s.closing.Store(closingAll)
+	s.phase.advance(phaseClosingAll)
 	s.conns.wake(func(*conn) bool { return true }) // OnTraffic closes it
-	tick := time.NewTicker(s.drainPoll)
+	tick := time.NewTicker(s.closePoll)
 	defer tick.Stop()
 	for {
 		busy := s.conns.countBusy()

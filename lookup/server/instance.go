@@ -54,7 +54,7 @@ func (s *shared) pongFor(p *pool) []byte {
 	if p != nil {
 		cache, alignment = &p.pong, p.service.PromptAlignment()
 	}
-	draining, limits := s.draining.Load(), s.limits.Load()
+	draining, limits := s.phase.reached(phaseDraining), s.limits.Load()
 	if made := cache.Load(); made != nil && made.draining == draining && made.limits == limits {
 		return made.frame
 	}

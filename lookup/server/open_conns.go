@@ -29,7 +29,7 @@ func (o *openConns) remove(c *conn) {
 	delete(o.all, c)
 }
 
-// tellEmptied tells who drains the server if there is no connection any more.
+// tellEmptied tells Server.closeConns if there is no connection any more.
 func (o *openConns) tellEmptied() {
 	if o.number() > 0 {
 		return

@@ -32,7 +32,7 @@ func (s *Server) Ready() error {
 		return fmt.Errorf("%w: not listening yet", ErrNotReady)
 	}
 	switch {
-	case s.draining.Load():
+	case s.Draining():
 		return fmt.Errorf("%w: draining", ErrNotReady)
 	case s.backend != nil && s.backend.Down():
 		if failure := s.backend.Failure(); failure != nil {
@@ -49,7 +49,7 @@ func (s *Server) Ready() error {
 }
 
 // Draining reports whether Drain or Shutdown was called.
-func (s *Server) Draining() bool { return s.draining.Load() }
+func (s *Server) Draining() bool { return s.phase.reached(phaseDraining) }
 
 // BackendFailure returns why the latest call of the backend failed, nil if it did not. The server may be
 // ready all the same.

@@ -30,7 +30,7 @@ type Server struct {
 	addrs     []string     // bound, see Addrs
 
 	conns       openConns
-	drainPoll   time.Duration  // between looks at connections that are being closed; a test makes it long
+	closePoll   time.Duration  // between looks at connections that are being closed; a test makes it long
 	halfClosed  sync.WaitGroup // the goroutines of half-closed connections
 	sweeps      atomic.Int64   // calls of closeOverdue, see watch
 	evictionLog loglimit.Limit // of logEvictions
@@ -75,7 +75,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		lifecycle: newLifecycle(), cfg: &cfg, ownMemory: ownMemory, listeners: listeners,
-		conns: openConns{all: map[*conn]struct{}{}, emptied: make(chan struct{}, 1)}, drainPoll: drainPoll,
+		conns: openConns{all: map[*conn]struct{}{}, emptied: make(chan struct{}, 1)}, closePoll: closePoll,
 		shared: &shared{
 			backend: cfg.Backend, pools: pools, accounts: accounts, memory: cfg.Memory, peers: newPeerLog(cfg.Logger),
 			admission: admission.New(admissionBounds(cfg.Memory, cfg.Backend, limits.MaxConnections)),

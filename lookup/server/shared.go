@@ -24,7 +24,7 @@ type shared struct {
 	loops     eventLoops
 	instance  api.Instance         // without its limits
 	pong      atomic.Pointer[pong] // for connections without a pool, nil before the first
-	draining  atomic.Bool          // Drain or Shutdown was called
+	phase     currentPhase
 
 	connections, inFlight, acceptErrors atomic.Int64 // reported by Stat
 }

@@ -24,7 +24,7 @@ func (s *Server) Start(ctx context.Context) error {
 	defer close(s.startEnded)
 	defer s.cancelStart()
 	if err := s.serve(ctx); err != nil {
-		if s.shuttingDown.Load() {
+		if s.phase.reached(phaseShutdown) {
 			s.stop(nil)
 			return ErrServerClosed
 		}
@@ -34,7 +34,7 @@ func (s *Server) Start(ctx context.Context) error {
 	close(s.booted)
 	go s.watch(maxMissedSweeps)
 	if err := ctx.Err(); err != nil {
-		if s.shuttingDown.Load() {
+		if s.phase.reached(phaseShutdown) {
 			return errors.Join(ErrServerClosed, s.stopServing(nil))
 		}
 		return errors.Join(err, s.stopServing(err))
@@ -132,7 +132,6 @@ func (s *Server) Err() error {
 // an error. It returns Err if the server had stopped by itself. It may be called at any
 // time and repeatedly; the server cannot be started after it.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.draining.Store(true)
 	if !s.beginShutdown() {
 		s.stop(nil)
 		return nil
@@ -149,11 +148,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.running() {
 		return s.Err()
 	}
-	cut := s.drain(ctx)
+	cut := s.closeConns(ctx)
 	if err := s.stopServing(nil); err != nil {
 		return errors.Join(cut, err)
 	}
-	return errors.Join(cut, s.Err()) // it may have stopped by itself while draining
+	return errors.Join(cut, s.Err()) // it may have stopped by itself meanwhile
 }
 
 // stopTimeout bounds the closing of loops and connections. No peer can delay that, so it
