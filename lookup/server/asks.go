@@ -26,7 +26,7 @@ func (as *asks) begin(q *netproto.Request) {
 	if j := s.jobs.current; j != nil {
 		err = j.err
 	}
-	if op := &operations[q.Tag]; s.pool == nil || !op.lookup || op.inline != overMemory || err != nil && !errors.Is(err, errBusy) {
+	if op := &operations[q.Tag]; s.pool == nil || !op.lookup || op.inline != overIndex || err != nil && !errors.Is(err, errBusy) {
 		return
 	}
 	if err != nil && s.pool.checkHashes(q, s.conn.limits.Load()) != nil { // busy comes before what the request says

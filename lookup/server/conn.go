@@ -350,7 +350,7 @@ func (c *conn) chargeOnly(bytes int) {
 }
 
 // updateHeld charges what the connection holds at the end of a turn. If it may not, the request that arrives is
-// refused. If there is none it returns errMemory.
+// refused. If there is none it returns errHoldsTooMuch.
 func (c *conn) updateHeld() error {
 	if c.charge() {
 		return nil
@@ -359,8 +359,8 @@ func (c *conn) updateHeld() error {
 	if c.charge() {
 		return nil
 	}
-	c.loop.memory.Refuse()
-	return errMemory
+	c.loop.memoryAccount.Refuse()
+	return errHoldsTooMuch
 }
 
 // fits reports whether the connection may hold so many more bytes.

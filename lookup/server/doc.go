@@ -47,9 +47,11 @@
 //   - kept: bytes that have arrived and are read later: after a barrier, or because the turn was over.
 //   - job: a request that a worker answers.
 //   - barrier: the job after which nothing is read before it has ended.
-//   - admission: what bounds the hashes that jobs hold.
+//   - admission: what bounds what connections hold.
 //   - apply: to apply what a job has found, as a pool or a credential.
-//   - memory account: counts what peers make the server hold (lookup.MemoryAccount).
+//   - memory: what connections hold, and the keys of a store. limits.max_memory bounds it.
+//   - memory account: what counts the keys, and has the bound (lookup.MemoryAccount).
+//   - index: the memory index. A pool is over it, or over a store.
 //   - pool: one engine's pool with its service; a session has one at a time, or none.
 //   - settings: what may change of a listener while it listens: its rules and its TLS.
 //   - authorization: the credential of a session and what it permits, as of some settings of its

@@ -20,14 +20,14 @@ import (
 // Tasks that are given to gnet run before it polls again. So the loop polls a socket, its wake socket, as if
 // it were a connection: a byte in it makes the loop call eventHandler.serveWaiting.
 type eventLoop struct {
-	_         cpu.CacheLinePad
-	metrics   *loopMetrics
-	limits    *atomic.Pointer[Limits] // of the server
-	admission *admission.Admission    // of what connections hold
-	memory    *lookup.MemoryAccount
-	recorder  *tokens.Recorder
-	turn      turn
-	wakeFD    int // the other end of its wake socket
+	_             cpu.CacheLinePad
+	metrics       *loopMetrics
+	limits        *atomic.Pointer[Limits] // of the server
+	admission     *admission.Admission    // of what connections hold
+	memoryAccount *lookup.MemoryAccount
+	recorder      *tokens.Recorder
+	turn          turn
+	wakeFD        int // the other end of its wake socket
 
 	_        cpu.CacheLinePad // workers write to what follows
 	mu       sync.Mutex

@@ -163,7 +163,7 @@ func (js *jobs) submit(j *job) {
 // a request that it cannot schedule. Two threads need not be woken for it. It returns false for other jobs.
 func (j *job) answerKnown() bool {
 	op := &operations[j.q.Tag]
-	if !op.lookup || op.inline != overMemory || j.query != nil {
+	if !op.lookup || op.inline != overIndex || j.query != nil {
 		return false
 	}
 	j.session.turn.lookSoon()

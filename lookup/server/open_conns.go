@@ -103,7 +103,7 @@ func (c evictableConn) isLate() bool {
 // evict implements evictable. openConns.mu is held.
 func (c evictableConn) evict() {
 	if c.end(closedMemory) {
-		c.loop.memory.Refuse()
+		c.loop.memoryAccount.Refuse()
 		_ = c.wire.Close() // its event loop frees the memory
 	}
 }

@@ -29,7 +29,7 @@ type inlineKind uint8
 
 const (
 	never inlineKind = iota
-	overMemory
+	overIndex
 	always
 )
 

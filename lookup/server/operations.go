@@ -12,15 +12,15 @@ import (
 
 func init() { // the functions refer to the table
 	operations = [netproto.NumTags]operation{
-		netproto.TagLookup:      {inline: overMemory, lookup: true, hit: true, callsStore: true, run: runLookup},
-		netproto.TagLookupFrom:  {inline: overMemory, lookup: true, hit: true, from: true, callsStore: true, run: runLookup},
+		netproto.TagLookup:      {inline: overIndex, lookup: true, hit: true, callsStore: true, run: runLookup},
+		netproto.TagLookupFrom:  {inline: overIndex, lookup: true, hit: true, from: true, callsStore: true, run: runLookup},
 		netproto.TagExplain:     {lookup: true, from: true, callsStore: true, run: runExplain, replyBytes: explanationBytes},
 		netproto.TagPlan:        {lookup: true, hit: true, from: true, callsStore: true, run: runPlan, replyBytes: masksBytes},
 		netproto.TagLoadMask:    {run: runMasks, replyBytes: masksBytes},
 		netproto.TagStoreMask:   {run: runMasks, replyBytes: masksBytes},
 		netproto.TagLookupMask:  {run: runMasks, replyBytes: masksBytes},
-		netproto.TagStore:       {inline: overMemory, callsStore: true, changes: true, run: runStore},
-		netproto.TagEvict:       {inline: overMemory, callsStore: true, changes: true, run: runEvict},
+		netproto.TagStore:       {inline: overIndex, callsStore: true, changes: true, run: runStore},
+		netproto.TagEvict:       {inline: overIndex, callsStore: true, changes: true, run: runEvict},
 		netproto.TagStorePrompt: {callsStore: true, changes: true, run: runStorePrompt},
 		netproto.TagReset:       {callsStore: true, changes: true, run: runReset},
 		netproto.TagResetRank:   {callsStore: true, changes: true, run: runResetRank},

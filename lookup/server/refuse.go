@@ -63,7 +63,7 @@ func (s *session) countRefused(r *api.Refusal, err error) {
 	case r.Refusal == api.RefusalBusy:
 		s.conn.loop.metrics.busy.Add(1)
 		if errors.Is(err, errNoMemory) {
-			s.shared.memory.Refuse()
+			s.shared.memoryAccount.Refuse()
 		}
 	case r.Refusal == api.RefusalNotAuthenticated: // which failAuth has logged
 		return

@@ -89,7 +89,7 @@ func (s *session) Begin(q *netproto.Request) bool {
 // after a pending job is a job, too: their effects and replies have an order.
 func (s *session) answersInline(tag netproto.Tag) bool {
 	kind := operations[tag].inline
-	return s.conn.unanswered.Load() == 0 && (kind == always || kind == overMemory && s.shared.backend == nil)
+	return s.conn.unanswered.Load() == 0 && (kind == always || kind == overIndex && s.shared.backend == nil)
 }
 
 // Hashes implements netproto.Handler.

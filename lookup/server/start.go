@@ -72,7 +72,7 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	s.workers = startWorkers(s.backend)
 	if s.backend != nil {
-		s.renewer = lookup.StartRenewer(s.backend, s.memory)
+		s.renewer = lookup.StartRenewer(s.backend, s.memoryAccount)
 	}
 	s.accounts.start()
 	s.acceptor = startAcceptor(s, s.engine, listeners)

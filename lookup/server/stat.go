@@ -52,7 +52,7 @@ func (s *shared) statOf(p *pool) api.Stat {
 	st := s.poolStat(p)
 	st.Pools, st.PoolNames = s.pools.names(nil)
 	st.Connections = s.connections.Load()
-	st.Memory, _, st.MemoryRefused = s.memory.Usage()
+	st.Memory, _, st.MemoryRefused = s.memoryAccount.Usage()
 	st.Requests, st.Closed, st.NotAllowed = map[string]int64{}, map[string]int64{}, map[string]int64{}
 	for _, m := range s.loops.metrics() {
 		addCounts(st.Requests, m.requests[:], tagName)
@@ -83,7 +83,7 @@ func (s *shared) poolStat(p *pool) api.Stat {
 	}
 	st.Instance, st.StartTime = s.instance.ID, s.instance.StartTime
 	st.MaxConnections = int64(s.limits.Load().MaxConnections)
-	_, st.MaxMemory, _ = s.memory.Usage()
+	_, st.MaxMemory, _ = s.memoryAccount.Usage()
 	return st
 }
 
