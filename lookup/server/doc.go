@@ -26,7 +26,7 @@
 //
 //  4. session.Begin, Hashes, End: job.addHashes copies the hashes that can change the answer
 //  5. jobs.start, submit: the job is queued for the workers, its reply after earlier ones
-//  6. workerPool.runJobs, job.run: a worker calls the function of the table, operations[tag].run
+//  6. workers.Pool.runJobs, job.Run: a worker calls the function of the table, operations[tag].run
 //  7. lookup.Service.Lookup asks the store; jobs.complete wakes the event loop (eventLoop.push)
 //  8. eventHandler.serveWaiting, conn.wake, jobs.applyCompleted, writeReply, conn.endTurn: the reply is written
 //
@@ -78,7 +78,7 @@
 //
 // A conn and its session belong to their event loop. The fields of conn that closeOverdue, evictLate and Shutdown use are
 // atomic. Bytes that gnet passes to OnTraffic are borrowed until conn.serve returns, and so are the hashes of
-// session.Hashes. A job belongs to its event loop, but to a worker from workerPool.submit to jobs.complete; its
+// session.Hashes. A job belongs to its event loop, but to a worker from workers.Pool.Submit to jobs.complete; its
 // hashes are a pooled copy, released when it has run. Settings of listeners and limits are replaced as a whole, by
 // atomic pointers. Shutdown waits for all goroutines of the server.
 package server

@@ -12,12 +12,13 @@ import (
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/server/internal/workers"
 	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/netproto"
 )
 
 // job is a request that a worker answers. It belongs to the event loop of its connection, and to a
-// worker from workerPool.submit to jobs.complete.
+// worker from workers.Pool.Submit to jobs.complete.
 type job struct {
 	session *session
 	q       netproto.Request // a copy, from jobs.start on; before it has its tag alone
@@ -98,7 +99,7 @@ type jobs struct {
 	last       map[string]*job // the last unanswered one of each envelope
 	replyBytes int             // of replies that wait for those before them
 	bytes      int             // job.bytes of all
-	queues     [numWorkerKinds]connQueue
+	queues     [numWorkerKinds]workers.Queue
 
 	submittedBytes int // job.bytes of those that workers have
 
@@ -161,12 +162,12 @@ func (j *job) release() {
 	}
 }
 
-// size returns largeSize for a job that is not small, or much work for its keys.
-func (j *job) size() jobSize {
+// Size implements workers.Job. A job is large if it is not small, or much work for its keys.
+func (j *job) Size() workers.Size {
 	if !j.isSmall() || j.pool != nil && !j.service.IsSmall(j.neededBytes) {
-		return largeSize
+		return workers.Large
 	}
-	return smallSize
+	return workers.Small
 }
 
 // done sets the reply 01 with further frames, which are encoded.

@@ -156,7 +156,7 @@ func (js *jobs) submit(j *job) {
 	}
 	js.running++
 	js.submittedBytes += j.bytes
-	s.shared.workers[kind].submit(&js.queues[kind], j)
+	s.shared.workers[kind].Submit(&js.queues[kind], j)
 }
 
 // answerKnown answers a small lookup of blocks that were found a moment ago: an engine asks so at each step for
@@ -175,9 +175,8 @@ func (j *job) answerKnown() bool {
 	return ok
 }
 
-// run serves the job and completes it. A worker calls it. Jobs that change nothing end with their
-// connection.
-func (j *job) run() {
+// Run implements workers.Job: it serves the job and completes it. Jobs that change nothing end with their connection.
+func (j *job) Run() {
 	js, op := j.session.jobs, &operations[j.q.Tag]
 	ctx := js.ctx
 	if op.changes {

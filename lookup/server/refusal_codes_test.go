@@ -441,7 +441,7 @@ func heldServer(t *testing.T, cfg lookup.ServiceConfig, limits Limits) (server *
 	}})
 	release = sync.OnceFunc(func() { close(open) })
 	t.Cleanup(release)
-	for i := range server.workers[computing].maxRunning[smallSize] {
+	for i := range numComputing() {
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		p.Send(t, lookuptest.Encode(frames("pool", fmt.Sprintf(`{"model_name":"held-%d"}`, i))...))
 		<-holding
