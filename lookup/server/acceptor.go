@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -251,3 +252,13 @@ func (o *tlsOwner) Failed(err error) {
 
 // Ended implements tlspair.Owner.
 func (o *tlsOwner) Ended() { o.acceptor.server.connections.Add(-1) }
+
+// pendingConn is a connection being handed to a loop, and its gnet context until OnOpen.
+type pendingConn struct {
+	peer         net.Addr
+	listener     *listener
+	settings     *Settings            // of the listener, when the connection was accepted
+	certificates access.Certificates  // verified by these settings
+	tls          *tlspair.Conn        // nil for a connection without TLS
+	conn         atomic.Pointer[conn] // set by OnOpen, so OnClose will be called
+}

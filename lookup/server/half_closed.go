@@ -1,10 +1,17 @@
 package server
 
 import (
+	"errors"
+	"io"
 	"net"
 	"sync"
+	"syscall"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/hitline/hitline/lookup/server/internal/sockets"
+	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 )
 
 // halfClosed is the wire of a connection whose peer has sent a FIN and may still read. gnet closes its descriptor then,
@@ -86,4 +93,62 @@ func (h *halfClosed) Close() error {
 func (h *halfClosed) end() {
 	close(h.written)
 	_ = h.socket.Close()
+}
+
+// halfClose keeps a connection that gnet closes, if its peer has sent a FIN and waits for replies. It returns
+// false if there are none, or if they cannot be written. What gnet has not sent yet it may drop, so nothing can follow.
+func (h *eventHandler) halfClose(c *conn, g gnet.Conn, why error) bool {
+	s := h.server
+	if !errors.Is(why, io.EOF) || c.isAnswered() || g.OutboundBuffered() > 0 || sockets.IsBroken(g.Fd()) {
+		return false
+	}
+	fd, err := g.Dup()
+	if err != nil {
+		return false
+	}
+	socket, err := sockets.ConnOf(fd)
+	if err != nil {
+		return false
+	}
+	raw, err := socket.(syscall.Conn).SyscallConn()
+	if err != nil || !c.enter(stateHalfClosed, notClosed) {
+		_ = socket.Close()
+		return false
+	}
+	_ = socket.SetDeadline(time.Now().Add(s.jobTimeout()))
+	half := &halfClosed{of: c, socket: socket, written: make(chan struct{}, 1)}
+	_ = raw.Control(func(fd uintptr) { half.fd = int(fd) })
+	s.conns.mu.Lock()
+	c.wire = half
+	s.conns.mu.Unlock()
+	s.halfClosed.Go(half.write)
+	s.halfClosed.Go(func() {
+		_ = raw.Read(func(fd uintptr) bool { return sockets.IsBroken(int(fd)) }) // it fails after the deadline
+		_ = half.Close()
+	})
+	c.loop.push(c)
+	return true
+}
+
+// closeHalfClosed ends the half-closed connections, and waits for their goroutines. The event loops have ended.
+func (h *eventHandler) closeHalfClosed() {
+	s := h.server
+	var left []*conn
+	s.conns.each(func(c *conn) {
+		if _, is := c.wire.(*halfClosed); is {
+			left = append(left, c)
+		}
+	})
+	for _, c := range left {
+		h.close(c, nil)
+	}
+	s.halfClosed.Wait()
+}
+
+// jobTimeout returns how long a job takes at most.
+func (s *shared) jobTimeout() time.Duration {
+	if s.backend == nil {
+		return tlspair.FlushTimeout
+	}
+	return max(s.backend.Config().Timeout, s.backend.Config().WriteTimeout)
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -66,23 +65,17 @@ func (s *shared) pongFor(p *pool) []byte {
 	return made.frame
 }
 
-// RequestTags returns the keys that Stat.Requests may have. The caller owns the result.
-func RequestTags() (names []string) {
-	for tag := range netproto.Tag(netproto.NumTags) {
-		names = append(names, tag.String())
-	}
-	return names
+// echoBytes bounds the reply to a ping.
+func echoBytes(j *job) int { return max(len(j.q.Echo), len(j.session.shared.pongFor(nil))+20) }
+
+func applyPing(s *session, j *job) error {
+	j.done(s.shared.pingReply(&j.q, j.pool))
+	return nil
 }
 
-// RequestNames returns the keys that Stat.NotAllowed may have. The caller owns the result.
-func RequestNames() (names []string) {
-	for tag := range netproto.Tag(netproto.NumTags) {
-		if !access.Permissions(0).Allows(tag) {
-			names = append(names, tag.String())
-		}
-	}
-	return names
+// pong is the frame of the reply to a ping, and what it was made of.
+type pong struct {
+	draining bool
+	limits   *Limits
+	frame    []byte
 }
-
-// tagName returns the name of a request.
-func tagName(tag int) string { return netproto.Tag(tag).String() }

@@ -3,10 +3,9 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
-
-	"github.com/hitline/hitline/internal/requesterror"
 )
 
 // phase is how far a server is on the way to its end. It only moves on:
@@ -83,14 +82,28 @@ func (s *Server) beginShutdown() (started bool) {
 	return s.started
 }
 
-// recovering calls f for the server itself. A panic in it is logged and returned.
-func (s *Server) recovering(what string, f func()) error {
-	err := requesterror.Run(f)
-	if err != nil {
-		s.cfg.Logger.Error("the server goes on after a fault", "in", what, "error", err)
-	}
-	return err
-}
-
 // errStarted is the error of a second Start.
 var errStarted = errors.New("the server was started before; make another one")
+
+// Done returns a channel that is closed when the server has stopped, by Shutdown or by
+// itself, or has failed to start. Err then says why.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Err returns nil if the server stopped because of Shutdown. Otherwise it wraps ErrStopped
+// and the reason, also after a later Shutdown. It is valid after Done is closed.
+func (s *Server) Err() error {
+	if s.err != nil {
+		return fmt.Errorf("%w: %w", ErrStopped, s.err)
+	}
+	return nil
+}
+
+// running reports whether stop has not ended yet.
+func (s *Server) running() bool {
+	select {
+	case <-s.done:
+		return false
+	default:
+		return true
+	}
+}

@@ -2,9 +2,6 @@ package server
 
 import (
 	"sync"
-	"time"
-
-	"github.com/hitline/hitline/lookup/internal/monotime"
 )
 
 // openConns are the open connections of a server. Safe for concurrent use.
@@ -86,24 +83,4 @@ func (o *openConns) evictLate(over int64) {
 		all = append(all, evictableConn{c})
 	}
 	evictLate(over, all)
-}
-
-// evictableConn is a connection as evictLate sees it.
-type evictableConn struct{ *conn }
-
-// admitted implements evictable.
-func (c evictableConn) admitted() int64 { return c.loop.admission.Admitted(&c.held) }
-
-// isLate implements evictable: the peer has left a request unfinished or replies unread for a second.
-func (c evictableConn) isLate() bool {
-	isLate := func(since int64) bool { return since != 0 && monotime.Now()-since > int64(time.Second) }
-	return isLate(c.times.messageSince.Load()) || isLate(c.unsent.since.Load())
-}
-
-// evict implements evictable. openConns.mu is held.
-func (c evictableConn) evict() {
-	if c.end(closedMemory) {
-		c.loop.memoryAccount.Refuse()
-		_ = c.wire.Close() // its event loop frees the memory
-	}
 }

@@ -2,13 +2,42 @@ package server
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 
-	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
+
+// How each kind of request is served. The functions are in lookups.go, masks.go, explain.go, changes.go, stat.go,
+// instance.go, pool_request.go and authenticate.go.
+
+// operation says how a kind of request is served. What frames it has is in package netproto, and
+// which permission it needs in package access.
+type operation struct {
+	inline     inlineKind
+	noPool     bool // it is served without a pool, too
+	lookup     bool // it looks up hashes: those that can change its answer are enough
+	hit        bool // its reply has a hit
+	from       bool // it has a start
+	callsStore bool // if the pool is over a store
+	changes    bool // it takes effect after what came before it, and before what follows
+	// run serves a job and sets its reply. A worker calls it. nil: there is nothing to do there.
+	run func(ctx context.Context, j *job) error
+	// apply applies to the connection what run has found. The event loop calls it. nil: nothing.
+	apply func(s *session, j *job) error
+	// replyBytes bounds the bytes of a reply that may have to wait for others. nil: there are few.
+	replyBytes func(j *job) int
+}
+
+// inlineKind says when a request is answered as it arrives: see inline.go.
+type inlineKind uint8
+
+const (
+	never inlineKind = iota
+	overIndex
+	always
+)
+
+// operations says how each kind is served.
+var operations [netproto.NumTags]operation
 
 func init() { // the functions refer to the table
 	operations = [netproto.NumTags]operation{
@@ -31,144 +60,4 @@ func init() { // the functions refer to the table
 		netproto.TagAuth:        {noPool: true, changes: true, apply: applyAuth},
 		netproto.TagUnknown:     {noPool: true},
 	}
-}
-
-func runLookup(ctx context.Context, j *job) (err error) {
-	if j.query != nil {
-		j.lookup.answer.Hit, err = j.query.Finish()
-		j.lookup.answer.Ending = j.query.Ending(j.lookup.answer.Hit)
-	} else {
-		j.lookup.answer, err = j.service.LookupAnswer(ctx, j.lookup.numTokens, j.hashes(), j.lookup.expected)
-		j.sampleMissing()
-	}
-	if err == nil {
-		j.reply = appendHit(j.reply, j.q.Envelope, j.lookup.answer.Hit)
-	}
-	return err
-}
-
-func runPlan(ctx context.Context, j *job) error {
-	plan, err := j.service.Plan(ctx, j.lookup.numTokens, j.hashes())
-	if err != nil {
-		return err
-	}
-	j.reply = netproto.AppendPlanReply(j.reply, j.q.Envelope, uint32(plan.Hit.Tokens), len(plan.Hit.TailBoundaries))
-	j.reply = netproto.AppendFrame(appendTailBoundaries(j.reply, plan.Hit), encodeMasks(plan.Masks), false)
-	return nil
-}
-
-func runExplain(ctx context.Context, j *job) error {
-	e, err := j.service.Explain(ctx, j.lookup.numTokens, j.hashes())
-	if err != nil {
-		return err
-	}
-	e.Pool, e.Account = j.pool.name, j.explainTokens(&e)
-	return j.doneJSON(e)
-}
-
-// runMasks serves a load_mask, a store_mask or a lookup_mask.
-func runMasks(ctx context.Context, j *job) (err error) {
-	var masks []api.GroupMask
-	switch p := &j.q.Prompt; j.q.Tag {
-	case netproto.TagLoadMask:
-		masks, err = j.service.LoadMask(ctx, int64(p.NumTokens), int(p.NumHashes))
-	case netproto.TagStoreMask:
-		prompt := int64(p.PromptTokens)
-		if p.PromptTokens == netproto.PromptTokensUnknown {
-			prompt = -1
-		}
-		masks, err = j.service.StoreMask(ctx, int64(p.NumTokens), int64(p.StartToken), prompt)
-	default:
-		masks, err = j.service.LookupMask(ctx, int64(p.NumTokens))
-	}
-	if err == nil {
-		j.done(netproto.AppendFrame(nil, encodeMasks(masks), false))
-	}
-	return err
-}
-
-func runStore(ctx context.Context, j *job) error {
-	err := j.service.Store(ctx, coordinator.GroupRank(j.q.GroupRank), j.hashes())
-	if err == nil || errors.Is(err, api.ErrPartlyDone) {
-		j.recordKeys(coordinator.GroupRank(j.q.GroupRank), false)
-	}
-	return j.doneIf(err)
-}
-
-func runEvict(ctx context.Context, j *job) error {
-	err := j.service.Evict(ctx, coordinator.GroupRank(j.q.GroupRank), j.hashes())
-	if err == nil || errors.Is(err, api.ErrPartlyDone) {
-		j.recordKeys(coordinator.GroupRank(j.q.GroupRank), true)
-	}
-	return j.doneIf(err)
-}
-
-func runReset(ctx context.Context, j *job) error {
-	err := j.service.Reset(ctx)
-	j.recordReset(err)
-	return j.doneIf(err)
-}
-
-func runResetRank(ctx context.Context, j *job) error {
-	err := j.service.ResetRank(ctx, coordinator.GroupRank(j.q.GroupRank))
-	j.recordReset(err)
-	return j.doneIf(err)
-}
-
-// doneIf sets the reply 01 if err is nil, and returns err.
-func (j *job) doneIf(err error) error {
-	if err == nil {
-		j.done(nil)
-	}
-	return err
-}
-
-func runStorePrompt(ctx context.Context, j *job) error {
-	p := &j.q.Prompt
-	store := api.PromptStore{
-		NumTokens: int64(p.NumTokens), StartToken: int64(p.StartToken), PromptTokens: int64(p.PromptTokens), FirstHash: int(p.FirstHash),
-	}
-	if p.PromptTokens == netproto.PromptTokensUnknown {
-		store.PromptTokens = 0
-	}
-	for i := range p.NumRanks() {
-		store.Ranks = append(store.Ranks, coordinator.GroupRank(p.Rank(i)))
-	}
-	for i := range p.NumStates() {
-		group, tokens := p.State(i)
-		store.States = append(store.States, api.State{Group: int(group), Tokens: int64(tokens)})
-	}
-	stored, err := j.service.StorePromptTelling(ctx, store, j.hashes(), func(places []int, keys coordinator.Hashes) {
-		for _, place := range places {
-			j.recordPlace(place, keys, false)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	payload := netproto.AppendFrameHeader(nil, 4*len(stored), false)
-	for _, n := range stored {
-		payload = binary.BigEndian.AppendUint32(payload, uint32(n))
-	}
-	j.done(payload)
-	return nil
-}
-
-func applyPing(s *session, j *job) error {
-	j.done(s.shared.pingReply(&j.q, j.pool))
-	return nil
-}
-
-func runStat(_ context.Context, j *job) error {
-	return j.doneJSON(j.session.shared.statFor(j.session.conn.peer, j.credential, j.pool))
-}
-
-// applyRenew queues the hashes of a renew and answers it.
-func applyRenew(s *session, j *job) error {
-	if err := j.service.Backend().CheckRenew(); err != nil {
-		return err
-	}
-	s.shared.renewer.Add(s, j.service, j.takeHashes(), j.q.HashLen)
-	j.done(nil)
-	return nil
 }

@@ -1,16 +1,11 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
 	"strings"
 
 	"github.com/hitline/hitline/coordinator"
@@ -21,12 +16,7 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// description is the JSON of a pool request: the fields of the pool, its name, and what the client says of itself.
-type description struct {
-	Name   *string         `json:"name"`
-	Client json.RawMessage `json:"client"`
-	coordinator.Pool
-}
+// Requests that change the pool of a connection, and its other ways to one.
 
 // runPool finds the described pool, or makes it.
 func runPool(_ context.Context, j *job) (err error) {
@@ -113,55 +103,6 @@ func (s *shared) describe(name string, described coordinator.Pool, c *access.Cre
 	return p, rules, err
 }
 
-// parseDescription decodes the JSON of a pool request. onlyName says that it has no field of a pool, but a name.
-func parseDescription(text []byte) (d description, onlyName bool, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&d); err != nil {
-		return d, false, err
-	}
-	if decoder.More() {
-		return d, false, fmt.Errorf("text behind the object")
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return d, false, err
-	}
-	maps.DeleteFunc(fields, func(key string, _ json.RawMessage) bool { return strings.EqualFold(key, "client") })
-	return d, len(fields) == 1 && d.Name != nil, nil
-}
-
-// describeJSONError returns what a peer needs to know of an error of package json.
-func describeJSONError(err error) string {
-	var mistyped *json.UnmarshalTypeError
-	if errors.As(err, &mistyped) {
-		if mistyped.Field == "" {
-			return fmt.Sprintf("a JSON %s, and not an object", mistyped.Value)
-		}
-		return fmt.Sprintf("%s is a JSON %s, want %s", strings.TrimPrefix(mistyped.Field, "Pool."), mistyped.Value, jsonTypeName(mistyped.Type))
-	}
-	return strings.TrimPrefix(err.Error(), "json: ")
-}
-
-// jsonTypeName names the JSON that a field of a description takes.
-func jsonTypeName(t reflect.Type) string {
-	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
-		return "a string"
-	}
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.String:
-		return "a string"
-	case reflect.Slice:
-		return "a list"
-	case reflect.Struct:
-		return "an object"
-	default:
-		return "a whole number"
-	}
-}
-
 // renewWords are the words for api.Pool.Renew.
 var renewWords = [...]string{lookup.RenewAuto: "auto", lookup.RenewAlways: "always", lookup.RenewNever: ""}
 
@@ -192,4 +133,35 @@ func (p *pool) reply(rules *coordinator.Coordinator) api.Pool {
 	sum := sha256.Sum256([]byte(strings.Join(prefixes, "\n")))
 	r.PrefixesSHA256 = hex.EncodeToString(sum[:])
 	return r
+}
+
+// setPool makes p, which may be nil, the pool of the connection. The pools have counted it.
+// described are the rules that the client has described, nil if it has described none. Engines that differ
+// only in their retention interval share a pool, and each stores by its own interval.
+func (s *session) setPool(p *pool, described *coordinator.Coordinator) {
+	s.pool, s.service = p, nil
+	if p == nil {
+		return
+	}
+	s.conn.reader.SetAlignment(p.service.Alignment())
+	s.service = p.service
+	if described != nil {
+		// the description has checked the interval
+		if of, err := p.service.WithRetentionInterval(described.Pool().RetentionInterval); err == nil {
+			s.service = of
+		}
+	}
+}
+
+// leavePool leaves the connection without a pool.
+func (s *session) leavePool() {
+	s.shared.pools.move(s.pool, nil)
+	s.setPool(nil, nil)
+}
+
+// beginWithFirstPool gives the connection of a tenant the first of its pools.
+func (s *session) beginWithFirstPool() {
+	if s.credential.IsTenant() {
+		s.setPool(s.shared.pools.moveToFirst(s.credential, s.pool), nil)
+	}
 }

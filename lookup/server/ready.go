@@ -6,16 +6,6 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// running reports whether stop has not ended yet.
-func (s *Server) running() bool {
-	select {
-	case <-s.done:
-		return false
-	default:
-		return true
-	}
-}
-
 // Ready returns nil if the server accepts connections, its backend's breaker is not open, and Config.Ready
 // returns nil. Otherwise it returns ErrNotReady with the reason: not listening yet or the text of SetPreparing,
 // draining, stopped, the backend, or the error of Config.Ready.

@@ -1,12 +1,15 @@
 package server
 
 import (
-	"github.com/hitline/hitline/coordinator"
+	"golang.org/x/sys/cpu"
+
+	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/access"
-	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/netproto"
 )
+
+// A session is what the requests of a connection mean. It implements protocol for its conn: see there for what else a conn
+// asks. What it asks of its conn: flush, fail, endRequest and nextMessage, and charge and fits for memory.
 
 // session is what the requests of a connection mean: who may, in which order, inline or by a worker. It implements
 // protocol, and belongs to the event loop of its conn.
@@ -25,101 +28,160 @@ type session struct {
 	asks   *asks         // what is recorded of it
 }
 
-// authorization is what the peer of a connection may do, and why. It belongs to the connection's
-// event loop.
-type authorization struct {
-	times        *times // of the connection
-	listener     *listener
-	settings     *Settings // of the listener, those that the other fields follow from
-	certificates access.Certificates
-	credential   *access.Credential // nil for an anonymous peer
-	permissions  access.Permissions
+// newSession makes what an accepted connection is for.
+func newSession(shared *shared, c *conn, p *pendingConn) *session {
+	parts := new(struct { // what other event loops write to is on other cache lines
+		_       cpu.CacheLinePad
+		session session
+		jobs    jobs
+		asks    asks
+		_       cpu.CacheLinePad
+	})
+	s := &parts.session
+	s.conn, s.turn, s.shared, s.jobs, s.asks = c, &c.loop.turn, shared, &parts.jobs, &parts.asks
+	s.jobs.session, s.asks.session = s, s
+	s.authorization = authorization{times: c.times, listener: p.listener, settings: p.settings, certificates: p.certificates}
+	c.protocol = s
+	s.setPool(shared.pools.enterOwn(), nil)
+	s.begin()
+	return s
 }
 
-// asks are what a session records of its requests.
-type asks struct {
-	session *session
-	current *tokens.Ask // of the request that is being received, nil if nothing is recorded
-	asker   string      // of its lookups: what its client says, else a host; "" before the first
-	jobs    []*job      // those without an answer that have an ask
+// begin gives the connection the authorization that follows from its listener and its certificates.
+func (s *session) begin() {
+	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.Names()))
+	s.beginWithFirstPool()
 }
 
-// inlineRequest is the lookup, store or evict that is served over the memory index as its hashes
-// arrive, on the event loop. It has a value from Begin to the request's end.
-type inlineRequest struct {
-	active bool
-	query  *lookup.Query // of a lookup, otherwise nil
-	change lookup.Change // of a store or an evict
-	err    error         // why the request cannot be served
-}
-
-// release releases what an unfinished request holds. Keys that have arrived are stored.
-func (r *inlineRequest) release() {
-	if r.query != nil {
-		r.query.Release()
-		r.query = nil
-	}
-	r.active, r.change, r.err = false, lookup.Change{}, nil
-}
-
-// refuse makes an unfinished lookup fail, which then holds nothing.
-func (r *inlineRequest) refuse(err error) {
-	if r.query != nil {
-		r.query.Release()
-		r.query, r.err = nil, err
+// wake implements protocol: jobs have ended, or the listener has new settings.
+func (s *session) wake() {
+	if s.stillAuthorized() {
+		s.jobs.applyCompleted()
 	}
 }
 
-// held returns the bytes of memory that it holds.
-func (r *inlineRequest) held() int {
-	if r.query == nil {
-		return 0
-	}
-	return r.query.Held()
-}
-
-// addHashes serves the next hashes. It returns false if no more are needed.
-func (r *inlineRequest) addHashes(q *netproto.Request, hashes []byte) (wanted bool) {
-	switch {
-	case r.err != nil:
-		return false
-	case r.query != nil:
-		return r.query.Add(hashes)
-	}
-	r.err = r.change.Add(hashes, q.HashLen)
-	return r.err == nil
-}
-
-// setPool makes p, which may be nil, the pool of the connection. The pools have counted it.
-// described are the rules that the client has described, nil if it has described none. Engines that differ
-// only in their retention interval share a pool, and each stores by its own interval.
-func (s *session) setPool(p *pool, described *coordinator.Coordinator) {
-	s.pool, s.service = p, nil
-	if p == nil {
-		return
-	}
-	s.conn.reader.SetAlignment(p.service.Alignment())
-	s.service = p.service
-	if described != nil {
-		// the description has checked the interval
-		if of, err := p.service.WithRetentionInterval(described.Pool().RetentionInterval); err == nil {
-			s.service = of
-		}
-	}
-}
-
-// leavePool leaves the connection without a pool.
-func (s *session) leavePool() {
+// close implements protocol.
+func (s *session) close() {
+	s.asks.drop()
+	s.inline.release()
+	s.jobs.close()
 	s.shared.pools.move(s.pool, nil)
-	s.setPool(nil, nil)
 }
 
-// nameOf returns the name of a credential, empty for an anonymous peer.
-func nameOf(c *access.Credential) string {
-	if c == nil {
-		return ""
+// pending implements protocol.
+func (s *session) pending() pending {
+	js := s.jobs
+	p := pending{
+		bytes: s.asks.current.Bytes() + s.inline.held() + js.held(),
+		waits: js.running > 0, barrier: js.barrier != nil, over: s.pool.isGone(),
 	}
-	return c.Name
+	if j := js.waiting; j != nil && j.isSmall() {
+		p.small = j.bytes
+	} else if s.conn.unanswered.Load() == 1 && s.conn.unsent.bytes.Load() == 0 && js.bytes <= admission.SmallBytes {
+		p.small = js.bytes // replies that others do not read leave room for the only request of a peer
+	}
+	return p
+}
+
+// refuse implements protocol.
+func (s *session) refuse(err error) {
+	s.inline.refuse(err)
+	if j := s.jobs.current; j != nil && j.err == nil {
+		j.err = err
+		j.release()
+	}
+}
+
+// Begin implements netproto.Handler.
+func (s *session) Begin(q *netproto.Request) bool {
+	switch {
+	case s.conn.isEnding() || !s.allow(q):
+		return false
+	case s.answersInline(q.Tag):
+		s.wanted = s.beginInline(q)
+	default:
+		s.wanted = s.jobs.begin(q)
+	}
+	s.asks.begin(q)
+	return s.wanted || s.asks.current != nil
+}
+
+// answersInline reports whether a request that begins now is answered as it arrives. One that comes
+// after a pending job is a job, too: their effects and replies have an order.
+func (s *session) answersInline(tag netproto.Tag) bool {
+	kind := operations[tag].inline
+	return s.conn.unanswered.Load() == 0 && (kind == always || kind == overIndex && s.shared.backend == nil)
+}
+
+// Hashes implements netproto.Handler.
+func (s *session) Hashes(q *netproto.Request, hashes []byte) bool {
+	if !s.allow(q) {
+		return false
+	}
+	if s.asks.current != nil {
+		s.asks.current.AddHashes(hashes, q.HashLen)
+	}
+	switch {
+	case !s.wanted:
+	case s.jobs.current != nil:
+		s.wanted = s.jobs.current.addHashes(hashes)
+	default:
+		s.wanted = s.inline.addHashes(q, hashes)
+	}
+	return s.wanted || s.asks.current != nil
+}
+
+// End implements netproto.Handler. It returns false if what follows must wait.
+func (s *session) End(q *netproto.Request) bool {
+	if !s.conn.isEnding() {
+		s.allow(q) // otherwise the request has a problem, or the connection ends
+	}
+	if s.asks.current != nil && s.problemOf(q) != nil {
+		s.asks.drop()
+	}
+	switch {
+	case s.conn.isEnding():
+		s.asks.record(s.asks.detach())
+		s.inline.release()
+		s.jobs.dropCurrent()
+		return false
+	case s.inline.active || s.endsInline(q):
+		s.endInline(q)
+	default:
+		s.jobs.accept(q)
+	}
+	s.denied = nil
+	return s.conn.endRequest()
+}
+
+// endsInline reports whether a request that has not begun is answered at once. A flood of requests with
+// problems must be cheap.
+func (s *session) endsInline(q *netproto.Request) bool {
+	switch {
+	case s.jobs.current != nil:
+		return false
+	case s.problemOf(q) != nil && q.Tag != netproto.TagPool && q.Tag != netproto.TagAuth:
+		return s.conn.unanswered.Load() == 0
+	}
+	return s.answersInline(q.Tag)
+}
+
+// Dropped implements netproto.Handler.
+func (s *session) Dropped(*netproto.Request) {
+	s.conn.nextMessage()
+	s.denied = nil
+	s.asks.drop()
+	s.inline.release()
+	s.jobs.dropCurrent()
+}
+
+// Control implements netproto.Handler.
+func (s *session) Control(out []byte) {
+	if !s.conn.reader.InMessage() {
+		s.conn.nextMessage()
+	}
+	s.turn.out = append(s.turn.out, out...)
+	s.conn.flush(flushAt)
 }
 
 // problemOf returns why a request that has ended cannot be served, nil if it can.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net"
 	"sync/atomic"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/histogram"
+	"github.com/hitline/hitline/netproto"
 	"github.com/hitline/hitline/simd"
 )
 
@@ -135,3 +137,34 @@ func (s *shared) tokensOf(p *pool) *api.PoolTokens { return s.accounts.Status(p.
 // Instance returns the instance that pings and stats name. Each Server is another one. PromptAlignment, which is of a
 // connection's pool, is 0, and Draining is false. The caller must not modify Requests.
 func (s *Server) Instance() api.Instance { return s.identity() }
+
+// statBytes bounds the reply to a stat.
+func statBytes(j *job) int {
+	const counters, quotes = 40 << 10, 3 // with the askers of a pool
+	return counters + min(j.session.shared.pools.number(), api.MaxPoolNames)*(MaxPoolName+quotes)
+}
+
+func runStat(_ context.Context, j *job) error {
+	return j.doneJSON(j.session.shared.statFor(j.session.conn.peer, j.credential, j.pool))
+}
+
+// RequestTags returns the keys that Stat.Requests may have. The caller owns the result.
+func RequestTags() (names []string) {
+	for tag := range netproto.Tag(netproto.NumTags) {
+		names = append(names, tag.String())
+	}
+	return names
+}
+
+// RequestNames returns the keys that Stat.NotAllowed may have. The caller owns the result.
+func RequestNames() (names []string) {
+	for tag := range netproto.Tag(netproto.NumTags) {
+		if !access.Permissions(0).Allows(tag) {
+			names = append(names, tag.String())
+		}
+	}
+	return names
+}
+
+// tagName returns the name of a request.
+func tagName(tag int) string { return netproto.Tag(tag).String() }

@@ -7,6 +7,8 @@ import (
 	"github.com/hitline/hitline/lookup/server/internal/workers"
 )
 
+// Which workers a server has.
+
 // workerKind is what workers do.
 type workerKind int
 
