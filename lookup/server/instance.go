@@ -72,10 +72,3 @@ func applyPing(s *session, j *job) error {
 	j.done(s.shared.pingReply(&j.q, j.pool))
 	return nil
 }
-
-// pong is the frame of the reply to a ping, and what it was made of.
-type pong struct {
-	draining bool
-	limits   *Limits
-	frame    []byte
-}

@@ -134,34 +134,3 @@ func (p *pool) reply(rules *coordinator.Coordinator) api.Pool {
 	r.PrefixesSHA256 = hex.EncodeToString(sum[:])
 	return r
 }
-
-// setPool makes p, which may be nil, the pool of the connection. The pools have counted it.
-// described are the rules that the client has described, nil if it has described none. Engines that differ
-// only in their retention interval share a pool, and each stores by its own interval.
-func (s *session) setPool(p *pool, described *coordinator.Coordinator) {
-	s.pool, s.service = p, nil
-	if p == nil {
-		return
-	}
-	s.conn.reader.SetAlignment(p.service.Alignment())
-	s.service = p.service
-	if described != nil {
-		// the description has checked the interval
-		if of, err := p.service.WithRetentionInterval(described.Pool().RetentionInterval); err == nil {
-			s.service = of
-		}
-	}
-}
-
-// leavePool leaves the connection without a pool.
-func (s *session) leavePool() {
-	s.shared.pools.move(s.pool, nil)
-	s.setPool(nil, nil)
-}
-
-// beginWithFirstPool gives the connection of a tenant the first of its pools.
-func (s *session) beginWithFirstPool() {
-	if s.credential.IsTenant() {
-		s.setPool(s.shared.pools.moveToFirst(s.credential, s.pool), nil)
-	}
-}

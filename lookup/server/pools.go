@@ -425,3 +425,10 @@ func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 	ps.own = ps.byName[""]
 	return ps, nil
 }
+
+// pong is the frame of the reply to a ping, and what it was made of.
+type pong struct {
+	draining bool
+	limits   *Limits
+	frame    []byte
+}
