@@ -60,9 +60,9 @@ type jobLookup struct {
 
 // poolSetup is the pool that a connection is to have.
 type poolSetup struct {
-	pool   *pool                    // counted as having the connection
-	rules  *coordinator.Coordinator // that the client has described, nil if it has described none
-	client clientInfo
+	pool  *pool                    // counted as having the connection
+	rules *coordinator.Coordinator // that the client has described, nil if it has described none
+	asker string                   // see askerOf
 }
 
 // newJob returns a job for a request of a session.

@@ -20,9 +20,7 @@ import (
 
 // runPool finds the described pool, or makes it.
 func runPool(_ context.Context, j *job) (err error) {
-	setup := new(poolSetup)
-	setup.pool, setup.rules, setup.client, err = j.session.shared.describedPool(j.q.Description, j.credential)
-	j.setup = setup
+	j.setup, err = j.session.shared.describedPool(j.q.Description, j.credential)
 	return err
 }
 
@@ -30,7 +28,7 @@ func runPool(_ context.Context, j *job) (err error) {
 func applyPool(s *session, j *job) error {
 	s.shared.pools.move(s.pool, nil)
 	s.setPool(j.setup.pool, j.setup.rules)
-	j.setup, s.asks.asker = nil, j.setup.client.asker()
+	j.setup, s.asks.asker = nil, j.setup.asker
 	reply := s.pool.reply(s.service.Coordinator())
 	reply.ResetRefused = resetRefused(s.service, &s.authorization)
 	return j.doneJSON(reply)
@@ -61,30 +59,29 @@ func (js *jobs) undoSetup(j *job) {
 	}
 }
 
-// describedPool returns the pool of a request, one that there is or a new one, and the described rules,
-// nil if it was only named. A connection of the pool is counted. c is the credential of the connection,
-// nil if it has none.
-func (s *shared) describedPool(text []byte, c *access.Credential) (*pool, *coordinator.Coordinator, clientInfo, error) {
+// describedPool returns the pool of a request, one that there is or a new one, with the described rules, nil if it was
+// only named. A connection of the pool is counted. c is the credential of the connection, nil if it has none.
+func (s *shared) describedPool(text []byte, c *access.Credential) (*poolSetup, error) {
 	d, onlyName, err := parseDescription(text)
 	if err != nil {
-		return nil, nil, clientInfo{}, fmt.Errorf("the description of the pool cannot be read: %s", describeJSONError(err))
-	}
-	info := parseClient(d.Client)
-	if d.Name != nil && !(onlyName && *d.Name == "") {
-		if err := CheckPoolName(*d.Name); err != nil {
-			return nil, nil, info, err
-		}
-	}
-	if onlyName {
-		p, err := s.pools.findByName(*d.Name, c)
-		return p, nil, info, err
+		return nil, fmt.Errorf("the description of the pool cannot be read: %s", describeJSONError(err))
 	}
 	name := ""
 	if d.Name != nil {
 		name = *d.Name
 	}
-	p, rules, err := s.describe(name, d.Pool, c)
-	return p, rules, info, err
+	if d.Name != nil && !(onlyName && name == "") {
+		if err := CheckPoolName(name); err != nil {
+			return nil, err
+		}
+	}
+	setup := &poolSetup{asker: askerOf(d.Client)}
+	if onlyName {
+		setup.pool, err = s.pools.findByName(name, c)
+	} else {
+		setup.pool, setup.rules, err = s.describe(name, d.Pool, c)
+	}
+	return setup, err
 }
 
 // describe is describedPool for a description. name may be empty.
