@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/cpu"
 	"golang.org/x/sys/unix"
 
-	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/server/internal/held"
 	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 	"github.com/hitline/hitline/netproto"
 )
@@ -38,9 +38,9 @@ type conn struct {
 	times  *times
 	unsent *unsent
 	kept   *keptBytes
-	held   admission.Holder // bytes charged to the admission
-	queued bool             // it is in eventLoop.waiting; guarded by eventLoop.mu
-	inTurn bool             // the event loop serves it
+	held   held.Holder // bytes charged to the admission
+	queued bool        // it is in eventLoop.waiting; guarded by eventLoop.mu
+	inTurn bool        // the event loop serves it
 
 	began            int64        // when the first byte of the message arrived that is being received, in monotime
 	messageReadAt    int64        // when it was read: later, if it was kept. The message's timeout goes by it
@@ -65,7 +65,7 @@ type protocol interface {
 // pending are the requests of a connection that are not answered yet, the one that is being received included.
 type pending struct {
 	bytes   int  // that they hold
-	small   int  // of them, that others cannot keep out: see admission.Admission
+	small   int  // of them, that others cannot keep out: see held.Admission
 	waits   bool // some are being served, so that what waits is served later
 	barrier bool // nothing may be read before one of them has ended
 	over    bool // nothing is served after them: the connection ends when that loses nothing

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/cpu"
 	"golang.org/x/sys/unix"
 
-	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server/internal/held"
 	"github.com/hitline/hitline/lookup/tokens"
 )
 
@@ -23,7 +23,7 @@ type eventLoop struct {
 	_             cpu.CacheLinePad
 	metrics       *loopMetrics
 	limits        *atomic.Pointer[Limits] // of the server
-	admission     *admission.Admission    // of what connections hold
+	admission     *held.Admission         // of what connections hold
 	memoryAccount *lookup.MemoryAccount
 	recorder      *tokens.Recorder
 	turn          turn

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/hitline/hitline/lookup"
@@ -12,43 +10,6 @@ import (
 // What a connection holds is charged to the admission: replies that the peer has not read, bytes that wait for a turn,
 // unfinished requests and jobs. A request for which there is no memory is refused before any work is done for it. A
 // connection that holds more without a request is closed, by its own event loop: who pays is who holds.
-
-// evictable is who holds memory that others need. Any goroutine may call its methods.
-type evictable interface {
-	// admitted returns what it holds beyond its own share.
-	admitted() int64
-	// isEnding reports whether its memory is free soon.
-	isEnding() bool
-	// isLate reports whether it makes no progress by its own fault.
-	isLate() bool
-	// evict makes its memory free soon.
-	evict()
-}
-
-// evictLate makes over bytes free, if it can: those of who is late, beginning with who holds most.
-func evictLate(over int64, all []evictable) {
-	type late struct {
-		evictable
-		bytes int64 // which change meanwhile
-	}
-	var found []late
-	for _, h := range all {
-		switch bytes := h.admitted(); {
-		case h.isEnding():
-			over -= bytes
-		case bytes > 0 && h.isLate():
-			found = append(found, late{h, bytes})
-		}
-	}
-	slices.SortFunc(found, func(a, b late) int { return cmp.Compare(b.bytes, a.bytes) })
-	for _, h := range found {
-		if over <= 0 {
-			return
-		}
-		over -= h.bytes
-		h.evict()
-	}
-}
 
 // admissionBounds returns what bounds the bytes that connections hold, for all and for each: three quarters of the
 // account, as garbage takes as much again before it is collected, or five sixteenths of it if the keys of a store are
@@ -117,20 +78,23 @@ func (c *conn) fits(bytes int) bool {
 	return c.loop.admission.Fits(&c.held, c.bytesHeld(c.protocol.pending())+int64(bytes))
 }
 
-// evictableConn is a connection as evictLate sees it.
+// evictableConn is a connection as held.EvictLate sees it.
 type evictableConn struct{ *conn }
 
-// admitted implements evictable.
-func (c evictableConn) admitted() int64 { return c.loop.admission.Admitted(&c.held) }
+// Admitted implements held.Evictable.
+func (c evictableConn) Admitted() int64 { return c.loop.admission.Admitted(&c.held) }
 
-// isLate implements evictable: the peer has left a request unfinished or replies unread for a second.
-func (c evictableConn) isLate() bool {
+// IsEnding implements held.Evictable.
+func (c evictableConn) IsEnding() bool { return c.isEnding() }
+
+// IsLate implements held.Evictable: the peer has left a request unfinished or replies unread for a second.
+func (c evictableConn) IsLate() bool {
 	isLate := func(since int64) bool { return since != 0 && monotime.Now()-since > int64(time.Second) }
 	return isLate(c.times.messageSince.Load()) || isLate(c.unsent.since.Load())
 }
 
-// evict implements evictable. openConns.mu is held.
-func (c evictableConn) evict() {
+// Evict implements held.Evictable. openConns.mu is held.
+func (c evictableConn) Evict() {
 	if c.end(closedMemory) {
 		c.loop.memoryAccount.Refuse()
 		_ = c.wire.Close() // its event loop frees the memory

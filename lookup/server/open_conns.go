@@ -2,6 +2,8 @@ package server
 
 import (
 	"sync"
+
+	"github.com/hitline/hitline/lookup/server/internal/held"
 )
 
 // openConns are the open connections of a server. Safe for concurrent use.
@@ -71,16 +73,16 @@ func (o *openConns) wake(f func(c *conn) bool) {
 	})
 }
 
-// evictLate closes connections if over bytes of memory are to be freed: see evictLate.
+// evictLate closes connections if over bytes of memory are to be freed: see held.EvictLate.
 func (o *openConns) evictLate(over int64) {
 	if over <= 0 {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	all := make([]evictable, 0, len(o.all))
+	all := make([]held.Evictable, 0, len(o.all))
 	for c := range o.all {
 		all = append(all, evictableConn{c})
 	}
-	evictLate(over, all)
+	held.EvictLate(over, all)
 }

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server/internal/held"
 	"github.com/panjf2000/gnet/v2"
 )
 
@@ -78,7 +78,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		conns: openConns{all: map[*conn]struct{}{}, emptied: make(chan struct{}, 1)}, closePoll: closePoll,
 		shared: &shared{
 			backend: cfg.Backend, pools: pools, accounts: accounts, memoryAccount: cfg.Memory, peers: newPeerLog(cfg.Logger),
-			admission: admission.New(admissionBounds(cfg.Memory, cfg.Backend, limits.MaxConnections)),
+			admission: held.New(admissionBounds(cfg.Memory, cfg.Backend, limits.MaxConnections)),
 			loops:     eventLoops{all: map[gnet.EventLoop]*eventLoop{}}, instance: newInstance(cfg.Version),
 		},
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server/internal/held"
 )
 
 // shared is what all sessions of a server use. It knows none of them.
@@ -18,7 +18,7 @@ type shared struct {
 	ctx           context.Context        // of jobs; ends when the server stops
 	workers       workerPools
 	renewer       *lookup.Renewer       // nil over the memory index
-	admission     *admission.Admission  // of what connections hold
+	admission     *held.Admission       // of what connections hold
 	memoryAccount *lookup.MemoryAccount // of the keys of a store, and what is remembered of it
 	peers         *peerLog
 	loops         eventLoops
