@@ -62,7 +62,7 @@ type jobLookup struct {
 type poolSetup struct {
 	pool  *pool                    // counted as having the connection
 	rules *coordinator.Coordinator // that the client has described, nil if it has described none
-	asker string                   // see askerOf
+	asker string                   // see description.Description
 }
 
 // newJob returns a job for a request of a session.

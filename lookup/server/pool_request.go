@@ -5,14 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server/internal/description"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -62,42 +61,22 @@ func (js *jobs) undoSetup(j *job) {
 // describedPool returns the pool of a request, one that there is or a new one, with the described rules, nil if it was
 // only named. A connection of the pool is counted. c is the credential of the connection, nil if it has none.
 func (s *shared) describedPool(text []byte, c *access.Credential) (*poolSetup, error) {
-	d, onlyName, err := parseDescription(text)
+	d, err := description.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("the description of the pool cannot be read: %s", describeJSONError(err))
+		return nil, err
 	}
-	name := ""
-	if d.Name != nil {
-		name = *d.Name
-	}
-	if d.Name != nil && !(onlyName && name == "") {
-		if err := CheckPoolName(name); err != nil {
+	if d.HasName && !(d.OnlyName && d.Name == "") {
+		if err := CheckPoolName(d.Name); err != nil {
 			return nil, err
 		}
 	}
-	setup := &poolSetup{asker: askerOf(d.Client)}
-	if onlyName {
-		setup.pool, err = s.pools.findByName(name, c)
-	} else {
-		setup.pool, setup.rules, err = s.describe(name, d.Pool, c)
+	setup := &poolSetup{asker: d.Asker}
+	if d.OnlyName {
+		setup.pool, err = s.pools.findByName(d.Name, c)
+	} else if setup.rules, err = d.Rules(); err == nil {
+		setup.pool, err = s.pools.get(d.Name, setup.rules, c)
 	}
 	return setup, err
-}
-
-// describe is describedPool for a description. name may be empty.
-func (s *shared) describe(name string, described coordinator.Pool, c *access.Credential) (*pool, *coordinator.Coordinator, error) {
-	if err := checkSize(&described); err != nil {
-		return nil, nil, err
-	}
-	rules, err := coordinator.New(described)
-	if field := (*fielderror.Error)(nil); errors.As(err, &field) {
-		err = field.Err
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("the described pool: %w", err)
-	}
-	p, err := s.pools.get(name, rules, c)
-	return p, rules, err
 }
 
 // renewWords are the words for api.Pool.Renew.

@@ -102,9 +102,7 @@ var (
 	errUnknownPool  = errors.New("no pool of this name")
 	errNotAccepted  = errors.New("this server has other pools and accepts no further ones: configure it, or set accept_pools")
 	errTooManyPools = errors.New("all described pools have connections, and there are max_pools of them")
-	errPoolTooLarge = errors.New("too many groups and ranks for a described pool")
 	errPoolDiffers  = errors.New("the description differs from the")
-	errPoolText     = errors.New("too long for a described pool")
 	errNotOfTenant  = errors.New("no such pool among those that this connection may use")
 )
 

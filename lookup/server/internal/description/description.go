@@ -1,4 +1,5 @@
-package server
+// Package description reads the JSON of a pool request.
+package description
 
 import (
 	"bytes"
@@ -11,34 +12,80 @@ import (
 	"strings"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/internal/printable"
 )
 
-// The JSON of a pool request, and what it may say.
+// Description is what a pool request says.
+type Description struct {
+	Name     string // of the pool, may be empty
+	HasName  bool
+	OnlyName bool   // it says nothing else of the pool
+	Asker    string // who asks by the connection, "" if the client does not say
 
-// description is the JSON of a pool request: the fields of the pool, its name, and what the client says of itself.
-type description struct {
-	Name   *string         `json:"name"`
-	Client json.RawMessage `json:"client"`
-	coordinator.Pool
+	pool coordinator.Pool
 }
 
-// parseDescription decodes the JSON of a pool request. onlyName says that it has no field of a pool, but a name.
-func parseDescription(text []byte) (d description, onlyName bool, err error) {
+// Errors of Rules, with what they bound: so a description takes some milliseconds of work and some megabytes.
+var (
+	ErrTooLarge = errors.New("too many groups and ranks for a described pool") // MaxRanks
+	ErrText     = errors.New("too long for a described pool")                  // MaxText
+)
+
+// Bounds of a description.
+const (
+	MaxRanks = 4096 // groups times ranks: each takes a key prefix
+	MaxText  = 512  // bytes of a text: model_name and cache_prefix are in each prefix
+)
+
+// Parse decodes the JSON of a pool request. Peers get the text of its error.
+func Parse(text []byte) (*Description, error) {
+	d, err := parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("the description of the pool cannot be read: %s", describeJSONError(err))
+	}
+	return d, nil
+}
+
+func parse(text []byte) (*Description, error) {
+	var object struct {
+		Name   *string         `json:"name"`
+		Client json.RawMessage `json:"client"`
+		coordinator.Pool
+	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&d); err != nil {
-		return d, false, err
+	if err := decoder.Decode(&object); err != nil {
+		return nil, err
 	}
 	if decoder.More() {
-		return d, false, fmt.Errorf("text behind the object")
+		return nil, fmt.Errorf("text behind the object")
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {
-		return d, false, err
+		return nil, err
 	}
 	maps.DeleteFunc(fields, func(key string, _ json.RawMessage) bool { return strings.EqualFold(key, "client") })
-	return d, len(fields) == 1 && d.Name != nil, nil
+	d := &Description{pool: object.Pool, Asker: askerOf(object.Client)}
+	if object.Name != nil {
+		d.Name, d.HasName, d.OnlyName = *object.Name, true, len(fields) == 1
+	}
+	return d, nil
+}
+
+// Rules returns the rules of the described pool.
+func (d *Description) Rules() (*coordinator.Coordinator, error) {
+	if err := d.checkSize(); err != nil {
+		return nil, err
+	}
+	rules, err := coordinator.New(d.pool)
+	if field := (*fielderror.Error)(nil); errors.As(err, &field) {
+		err = field.Err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the described pool: %w", err)
+	}
+	return rules, nil
 }
 
 // describeJSONError returns what a peer needs to know of an error of package json.
@@ -72,23 +119,18 @@ func jsonTypeName(t reflect.Type) string {
 	}
 }
 
-// Bounds of a description, so that it takes some milliseconds of work and some megabytes.
-const (
-	maxDescribedRanks = 4096 // groups times ranks: each takes a key prefix
-	maxDescribedText  = 512  // bytes of a text: model_name and cache_prefix are in each prefix
-)
-
 // checkSize returns an error if a described pool exceeds the bounds.
-func checkSize(p *coordinator.Pool) error {
+func (d *Description) checkSize() error {
+	p := &d.pool
 	for _, text := range []struct{ field, value string }{
 		{"model_name", p.ModelName}, {"cache_prefix", p.CachePrefix}, {"kv_cache_layout", p.KVCacheLayout}, {"vllm", p.VLLM},
 	} {
-		if len(text.value) > maxDescribedText {
-			return fmt.Errorf("%s is %w: %d bytes, at most %d", text.field, errPoolText, len(text.value), maxDescribedText)
+		if len(text.value) > MaxText {
+			return fmt.Errorf("%s is %w: %d bytes, at most %d", text.field, ErrText, len(text.value), MaxText)
 		}
 	}
-	if n := p.NumRanks(); n > maxDescribedRanks {
-		return fmt.Errorf("%w: %d, at most %d", errPoolTooLarge, n, maxDescribedRanks)
+	if n := p.NumRanks(); n > MaxRanks {
+		return fmt.Errorf("%w: %d, at most %d", ErrTooLarge, n, MaxRanks)
 	}
 	return nil
 }
