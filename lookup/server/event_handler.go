@@ -72,7 +72,7 @@ func (h *eventHandler) close(c *conn, err error) {
 	err = cmp.Or(c.err, c.exceededLimit(), err)
 	c.close()
 	if half, is := c.wire.(*halfClosed); is {
-		half.end()
+		half.End()
 	}
 	s.peers.connectionClosed(c.reason(), c.peer, err)
 	s.conns.tellEmptied()
