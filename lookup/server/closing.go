@@ -53,7 +53,7 @@ func (o *openConns) countUnread() int {
 
 // isBusy reports whether a request is unfinished or a reply not sent. Any goroutine may call it.
 func (c *conn) isBusy() bool {
-	return c.kept.size() > 0 || c.unsent.bytes.Load() != 0 || c.times.messageSince.Load() != 0 || c.unanswered.Load() != 0
+	return c.kept.Size() > 0 || c.unsent.bytes.Load() != 0 || c.times.messageSince.Load() != 0 || c.unanswered.Load() != 0
 }
 
 // canClose reports whether closing the connection now loses nothing: no unfinished or

@@ -13,6 +13,7 @@ import (
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/lookup/server/internal/held"
+	"github.com/hitline/hitline/lookup/server/internal/kept"
 	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 	"github.com/hitline/hitline/netproto"
 )
@@ -37,7 +38,7 @@ type conn struct {
 	limits atomic.Pointer[Limits] // of the message that is being received, or of the last one
 	times  *times
 	unsent *unsent
-	kept   *keptBytes
+	kept   *kept.Bytes
 	held   held.Holder // bytes charged to the admission
 	queued bool        // it is in eventLoop.waiting; guarded by eventLoop.mu
 	inTurn bool        // the event loop serves it
@@ -78,7 +79,7 @@ func newConn(loop *eventLoop, wire peerConn) *conn {
 		conn   conn
 		times  times
 		unsent unsent
-		kept   keptBytes
+		kept   kept.Bytes
 		_      cpu.CacheLinePad
 	})
 	c := &parts.conn
@@ -113,9 +114,9 @@ func (c *conn) close() {
 	c.loop.recordAsks(false, c.times.lastActive.Load())
 	c.protocol.close()
 	if c.inTurn { // which reads some of them
-		c.kept.forget()
+		c.kept.Forget()
 	}
-	c.kept.release()
+	c.kept.Release()
 }
 
 // adoptLimits takes the limits of the server for the next message. Nobody is closed for what arrived by earlier ones.
@@ -251,14 +252,14 @@ func (c *conn) isBlocked() bool {
 
 // isKeeping reports whether bytes that arrive are kept: because a request before them must end first,
 // or because others are kept already.
-func (c *conn) isKeeping() bool { return c.kept.size() > 0 || c.isBlocked() }
+func (c *conn) isKeeping() bool { return c.kept.Size() > 0 || c.isBlocked() }
 
 // keep keeps bytes for a later turn. A client that keeps to api.Limits never has more than a message and
 // its share of requests here; one that has is closed.
 func (c *conn) keep(p []byte) error {
-	c.kept.append(p, c.loop.turn.readAt)
+	c.kept.Append(p, c.loop.turn.readAt)
 	clear(p) // there may be a token in it
-	if int64(c.kept.size()) > c.limits.Load().MaxMessage+maxInFlightBytes {
+	if int64(c.kept.Size()) > c.limits.Load().MaxMessage+maxInFlightBytes {
 		return errInFlight
 	}
 	switch {
@@ -274,21 +275,21 @@ func (c *conn) keep(p []byte) error {
 
 // serveKept serves what was kept, until the turn is over: the event loop then serves others first.
 func (c *conn) serveKept() error {
-	for c.kept.size() > 0 && !c.isBlocked() {
+	for c.kept.Size() > 0 && !c.isBlocked() {
 		if c.loop.turn.isOver() {
 			c.loop.push(c)
 			return nil
 		}
-		p, readAt := c.kept.front()
+		p, readAt := c.kept.Front()
 		c.loop.turn.readAt = readAt
 		n, err := c.feed(p)
 		if err != nil {
 			return err
 		}
-		if n == c.kept.size() { // IdleTimeout begins now: the peer may have waited for longer
+		if n == c.kept.Size() { // IdleTimeout begins now: the peer may have waited for longer
 			c.times.lastActive.Store(monotime.Now())
 		}
-		c.kept.drop(n)
+		c.kept.Drop(n)
 	}
 	return nil
 }
@@ -320,4 +321,4 @@ func (c *conn) flush(minBytes int) {
 }
 
 // isAnswered reports whether no complete request of the connection waits for its reply.
-func (c *conn) isAnswered() bool { return c.unanswered.Load() == 0 && c.kept.size() == 0 }
+func (c *conn) isAnswered() bool { return c.unanswered.Load() == 0 && c.kept.Size() == 0 }

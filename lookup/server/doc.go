@@ -30,6 +30,21 @@
 //  7. lookup.Service.Lookup asks the store; jobs.complete wakes the event loop (eventLoop.push)
 //  8. eventHandler.serveWaiting, conn.wake, jobs.applyCompleted, writeReply, conn.endTurn: the reply is written
 //
+// # Parts
+//
+// A conn is bytes in and out, timeouts, what it holds, and its life. Its session is what the bytes mean. They meet in
+// protocol: the reader of a conn feeds its session, and the conn wakes it, asks what is pending, has it refuse what
+// arrives, and closes it. The packages inside know neither:
+//
+//   - listen: addresses, and the connections that are accepted there
+//   - tlspair: TLS connections, as unix sockets that event loops serve
+//   - halfclosed: writing to a peer that has sent a FIN
+//   - kept: bytes that are served later
+//   - held: what bounds the bytes that connections hold, and who is closed when few are left
+//   - workers: goroutines that run jobs, connections in turn
+//   - description: the JSON of a pool request
+//   - sockets: what the kernel tells of a socket
+//
 // # Order
 //
 // Requests of one connection take effect in the order in which they came. A job that changes anything waits

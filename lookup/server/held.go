@@ -40,7 +40,7 @@ func (c *conn) charge() bool {
 	if held == before {
 		return true
 	}
-	if !c.loop.admission.Set(&c.held, held, int64(c.kept.held()+requests.small), requests.waits) {
+	if !c.loop.admission.Set(&c.held, held, int64(c.kept.Held()+requests.small), requests.waits) {
 		return false
 	}
 	c.loop.metrics.held.Add(held - before)
@@ -49,7 +49,7 @@ func (c *conn) charge() bool {
 
 // bytesHeld returns the bytes of memory that the connection holds, with its requests.
 func (c *conn) bytesHeld(requests pending) int64 {
-	return c.unsent.bytes.Load() + int64(c.reader.Held()+c.kept.held()+requests.bytes)
+	return c.unsent.bytes.Load() + int64(c.reader.Held()+c.kept.Held()+requests.bytes)
 }
 
 // chargeOnly charges a connection that is closed for requests alone, which are no more than before. One goroutine at a

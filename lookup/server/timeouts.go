@@ -61,7 +61,7 @@ func (c *conn) overdue(now int64) closeReason {
 	if t.expiredAt(time.Now()) {
 		return closedExpired
 	}
-	if c.kept.size() > 0 { // the server is late, not its peer
+	if c.kept.Size() > 0 { // the server is late, not its peer
 		return notClosed
 	}
 	if since := t.messageSince.Load(); since != 0 && now-since > int64(limits.MessageTimeout) {
