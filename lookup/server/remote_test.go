@@ -230,13 +230,8 @@ func TestRemoteTimeInQueue(t *testing.T) {
 			p, other := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
 			p.Send(t, lookupOf("", first))
 			<-deadlines
-			other.Send(t, request)
-			lookuptest.Eventually(t, "it waits for the worker", func() bool {
-				workers := server.workers[reading]
-				workers.mu.Lock()
-				defer workers.mu.Unlock()
-				return workers.queued == 1
-			})
+			other.Send(t, request, plainOf("ping", netproto.TagPing))
+			other.Expect(t, "ping 01")
 			arrived := time.Now()
 			close(gate.Open)
 			require.False(t, (<-deadlines).After(arrived.Add(cfg.Timeout)))
@@ -406,7 +401,7 @@ func TestRemoteDrain(t *testing.T) {
 	lookuptest.Eventually(t, "it is asked", func() bool { return g.Held.Load() == 1 })
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(context.Background()) }()
-	lookuptest.Eventually(t, "draining", server.shuttingDown.Load)
+	lookuptest.Eventually(t, "draining", server.isShuttingDown)
 	select {
 	case err := <-down:
 		t.Fatalf("shut down with requests in flight: %v", err)
@@ -431,7 +426,7 @@ func TestDrainWaitsForUnsentReplies(t *testing.T) {
 			lookuptest.Eventually(t, "replies are unsent", func() bool { return server.conns.countBusy() == 1 })
 			down := make(chan error, 1)
 			go func() { down <- server.Shutdown(context.Background()) }()
-			lookuptest.Eventually(t, "draining", server.shuttingDown.Load)
+			lookuptest.Eventually(t, "draining", server.isShuttingDown)
 			for range pings {
 				require.Len(t, p.Next(t)[1], 64000)
 			}
