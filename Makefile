@@ -73,7 +73,7 @@ build: ## Build bin/hitline and bin/hitbench
 
 .PHONY: rivals
 rivals: build ## Build the programs with llm-d's index, and with Dynamo's (DYNAMO), for hitbench compare --holders
-	go -C bench/rivals/llmd build -o ../../../bin/hitbench-llmd .
+	cd bench/rivals/llmd && ../../../scripts/compile -o ../../../bin/hitbench-llmd .
 	$(if $(DYNAMO),cargo build --release --locked --quiet --manifest-path bench/rivals/dynamo/Cargo.toml)
 	$(if $(DYNAMO),cp bench/rivals/dynamo/target/release/hitbench-dynamo bin/)
 
