@@ -21,18 +21,18 @@ func scriptedServer(t *testing.T, script func() (answer func(command string) str
 	t.Helper()
 	return listen(t, func(c net.Conn) {
 		answer := script()
-		serveCommands(c, func(command string) (string, bool) { return answer(command), true })
+		serveCommands(c, func(command string, _ ...string) (string, bool) { return answer(command), true })
 	})
 }
 
 // serveCommands writes the answer to each command, in lower case, until one has none.
-func serveCommands(c net.Conn, answer func(command string) (string, bool)) {
+func serveCommands(c net.Conn, answer func(command string, args ...string) (string, bool)) {
 	for in := bufio.NewReader(c); ; {
 		words, err := readCommand(in)
 		if err != nil {
 			return
 		}
-		text, ok := answer(strings.ToLower(words[0]))
+		text, ok := answer(strings.ToLower(words[0]), words[1:]...)
 		if !ok {
 			return
 		}

@@ -263,6 +263,7 @@ func (b *Backend) Exists(ctx context.Context, asked backend.Keys, _ bool) ([]int
 	if len(keys) == 0 {
 		return nil, nil
 	}
+	b.processes.asked.Store(true)
 	return b.do(ctx, false, func(ctx context.Context) ([]int, error) {
 		if b.endpoint.cluster {
 			return b.existsEach(ctx, keys)

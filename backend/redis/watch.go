@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,9 +23,11 @@ type processes struct {
 	generation atomic.Uint64             // see backend.Backend
 	failure    atomic.Pointer[error]     // why the servers cannot be reached, nil if they can
 	refused    atomic.Bool               // nothing listened at an address, and watch has not looked since
+	asked      atomic.Bool               // somebody has asked for keys, and watch has not looked for flushes since
 	mu         sync.Mutex                // guards the fields below
 	conns      map[*checkedConn]struct{} // open
 	ids        map[string]string         // run_id by address, "" if it is not told
+	flushes    map[string]int64          // by address, as counted by the server
 	primaries  string                    // of a cluster: who has which slots
 }
 
@@ -51,7 +54,22 @@ func (p *processes) recordID(addr, id string) {
 	if p.ids == nil {
 		p.ids = map[string]string{}
 	}
-	p.ids[addr] = id
+	if p.ids[addr] = id; id != before {
+		delete(p.flushes, addr)
+	}
+}
+
+// recordFlushes begins a generation if the server at an address has been flushed since it was last asked.
+func (p *processes) recordFlushes(addr string, flushes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if before, known := p.flushes[addr]; known && flushes > before {
+		p.generation.Add(1)
+	}
+	if p.flushes == nil {
+		p.flushes = map[string]int64{}
+	}
+	p.flushes[addr] = flushes
 }
 
 // tellsID reports whether the server at an address tells its ID, as far as is known.
@@ -108,7 +126,8 @@ func (p *processes) newlyEnded() (some bool) {
 const watchEvery = 250 * time.Millisecond
 
 // watch looks whether idle connections have ended, or new ones were refused, and then connects again: so the end of a
-// server is noticed when nobody asks. It goes on to connect until that succeeds. It returns when b is closed.
+// server is noticed when nobody asks. It goes on to connect until that succeeds. While keys are asked for it looks for
+// flushes. It returns when b is closed.
 func (b *Backend) watch() {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -118,10 +137,44 @@ func (b *Backend) watch() {
 		case <-b.closing:
 			return
 		}
-		if p := &b.processes; p.newlyEnded() || p.refused.Swap(false) || b.Failure() != nil {
+		switch p := &b.processes; {
+		case p.newlyEnded() || p.refused.Swap(false) || b.Failure() != nil:
 			b.connect()
+		case p.asked.Swap(false):
+			b.lookForFlushes()
 		}
 	}
+}
+
+// lookForFlushes asks all servers that tell something of themselves how often they were flushed. An error says nothing:
+// whoever asks for keys meets it, too.
+func (b *Backend) lookForFlushes() {
+	ctx, cancel := context.WithTimeout(context.Background(), b.cfg.DialTimeout)
+	defer cancel()
+	_, _ = b.do(ctx, false, func(ctx context.Context) ([]int, error) {
+		return nil, b.forEachPrimary(ctx, func(ctx context.Context, node *goredis.Client) error {
+			addr := node.Options().Addr
+			if !b.processes.tellsID(addr) {
+				return nil
+			}
+			text, err := node.Info(ctx, "commandstats").Result()
+			if err == nil {
+				b.processes.recordFlushes(addr, countFlushes(text))
+			}
+			return err
+		})
+	})
+}
+
+// countFlushes returns how often a server was flushed, by a reply of INFO.
+func countFlushes(info string) (flushes int64) {
+	fields := infoFields(info)
+	for _, command := range []string{"flushall", "flushdb"} {
+		calls, _, _ := strings.Cut(strings.TrimPrefix(fields["cmdstat_"+command], "calls="), ",")
+		n, _ := strconv.ParseInt(calls, 10, 64)
+		flushes += n
+	}
+	return flushes
 }
 
 // connect asks all servers for a sign of life, on new connections if the idle ones have ended, and records the outcome.

@@ -121,16 +121,20 @@ func startWatched(t *testing.T, id string) *watched {
 		s.mu.Lock()
 		s.conns = append(s.conns, c)
 		s.mu.Unlock()
-		serveCommands(c, func(command string) (answer string, ok bool) {
+		serveCommands(c, func(command string, args ...string) (answer string, ok bool) {
 			switch command {
 			case "ping":
 				return "+PONG\r\n", true
 			case "info":
-				s.infos.Add(1)
 				id := s.id.Load()
-				if id == nil {
+				switch {
+				case args[0] == "commandstats":
+					return "$0\r\n\r\n", true
+				case id == nil:
+					s.infos.Add(1)
 					return "-NOPERM this user has no permissions to run the 'info' command\r\n", true
 				}
+				s.infos.Add(1)
 				text := "# Server\r\nrun_id:" + *id + "\r\n"
 				return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text), true
 			case "exists":
@@ -179,6 +183,37 @@ func TestGeneration(t *testing.T) {
 			require.LessOrEqual(t, s.infos.Load(), int64(4))
 		})
 	}
+}
+
+// A server that somebody flushes begins a generation, if keys are asked for, and so does each flush after it.
+func TestFlushes(t *testing.T) {
+	forEachServer(t, func(t *testing.T, binary string) {
+		b := testBackend(t, Config{URL: "redis://" + storetest.StartServer(t, binary).Addr})
+		exists := func() {
+			_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)), false)
+			require.NoError(t, err)
+		}
+		looked := func() (some bool) {
+			exists()
+			b.processes.mu.Lock()
+			defer b.processes.mu.Unlock()
+			return len(b.processes.flushes) > 0
+		}
+		storetest.Eventually(t, "the flushes are counted", looked)
+		before := b.Generation()
+		for _, flush := range []string{"FLUSHALL", "FLUSHDB"} {
+			require.NoError(t, b.client.Do(testContext(t), flush, "ASYNC").Err())
+			storetest.Eventually(t, flush, func() bool { exists(); return b.Generation() > before })
+			before++
+			require.Equal(t, before, b.Generation())
+		}
+		require.NoError(t, b.client.Do(testContext(t), "CONFIG", "RESETSTAT").Err())
+		for range 3 {
+			exists()
+			time.Sleep(watchEvery)
+		}
+		require.Equal(t, before, b.Generation())
+	})
 }
 
 // A server that does not tell its ID is asked once.

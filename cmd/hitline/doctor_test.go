@@ -73,7 +73,8 @@ func TestDoctorWithoutConnection(t *testing.T) {
 
 func TestStoreConfigurationErrors(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
-		{"pool:\n  model_name: ''\nbackend: {redis: {url: redis://x}}\n", ":2:15: pool.model_name: is empty; set it to the engine's model, with which the keys in a Redis begin"},
+		{"pool:\n  model_name: ''\nbackend: {redis: {url: redis://x}}\n", ":2:15: pool.model_name: is missing; set it to the engine's model, with which the keys in a Redis begin"},
+		{"pool:\n  hash_block_size: 16\nbackend: {redis: {url: redis://x}}\n", ":1:1: pool.model_name: is missing; set it to the engine's model, with which the keys in a Redis begin"},
 		{"pool:\n  model_name: m\n  layout: lmdeploy\n  hash_block_size: 64\nbackend: {redis: {url: redis://x}}\n", ":3:11: pool.layout: is lmdeploy, whose engines store in Mooncake alone; leave it out, or use backend.mooncake"},
 		{"pools:\n  p:\n    model_name: m\n    layout: lmdeploy\n    hash_block_size: 64\nbackend: {redis: {url: redis://x}}\n", ":4:13: pools.p.layout: is lmdeploy, whose engines store in Mooncake alone; leave it out, or use backend.mooncake"},
 		{"backend:\n  redis:\n    url: http://:s3cret@x\npool: {model_name: m}\n", ":3:10: backend.redis.url: the URL must begin with redis://, rediss:// (TLS), redis-cluster://, rediss-cluster:// or unix:// (or valkey for redis)"},

@@ -169,6 +169,9 @@ func formatAccount(a *api.LostTokens) string {
 		parts = append(parts, fmt.Sprintf("%s %d", printable.Text(place), a.Tokens[place]))
 	}
 	text := "tokens by place: " + strings.Join(parts, ", ")
+	if a.Tokens["new"] > 0 && !a.RemembersSince.IsZero() {
+		text += "\nnew: nobody asked since " + a.RemembersSince.Format(time.RFC3339) + "; what was asked for only before is forgotten"
+	}
 	if a.Place == "" {
 		return text
 	}

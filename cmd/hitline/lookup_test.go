@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -74,6 +75,22 @@ func TestLookupOfTooFewHashes(t *testing.T) {
 	}
 	assert.Equal(t, result{exitDone, "0\n", "hitline: a hit of 0, as the hashes end within the first block of group 0; --explain tells more\n"}, look("1000"))
 	assert.Equal(t, result{exitDone, "0\n", ""}, look("5"), "its tokens do")
+}
+
+func TestFormatAccount(t *testing.T) {
+	at := time.Date(2026, 11, 29, 14, 0, 0, 0, time.UTC)
+	for want, a := range map[string]api.LostTokens{
+		"tokens by place: pool 16": {Tokens: map[string]int64{"pool": 16}, RemembersSince: at},
+		"tokens by place: new 16":  {Tokens: map[string]int64{"new": 16}},
+		"tokens by place: new 16\nnew: nobody asked since 2026-11-29T14:00:00Z; what was asked for only before is forgotten": {
+			Tokens: map[string]int64{"new": 16}, RemembersSince: at,
+		},
+		"tokens by place: evicted 16\nlost: evicted; block 2, last asked for at 2026-11-29T14:00:00Z": {
+			Tokens: map[string]int64{"evicted": 16}, Place: "evicted", Block: 2, AskedAt: at,
+		},
+	} {
+		assert.Equal(t, want, formatAccount(&a))
+	}
 }
 
 // A hit of 0 that cannot be explained in time is no miss.

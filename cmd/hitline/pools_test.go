@@ -199,7 +199,7 @@ func TestDescribedPoolsOverRedis(t *testing.T) {
 	require.NoError(t, one.Reset(t.Context()))
 	assert.Equal(t, []int64{0, 32}, hits())
 	_, err = dial("")
-	require.ErrorContains(t, err, "model_name: is empty; set it to the engine's model, with which the keys in a Redis begin")
+	require.ErrorContains(t, err, "model_name: is missing; set it to the engine's model, with which the keys in a Redis begin")
 	_, err = client.Dial(t.Context(), s.address, client.WithPool("", coordinator.Pool{ModelName: "m", Layout: coordinator.LayoutLMDeploy, HashBlockSize: 64}))
 	require.ErrorContains(t, err, "layout: is lmdeploy, whose engines store in Mooncake alone; leave it out, or use backend.mooncake")
 }

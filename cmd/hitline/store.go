@@ -141,7 +141,7 @@ func redisPrefix(rules *coordinator.Coordinator) (string, error) {
 		return "", err
 	}
 	if pool := rules.Pool(); pool.ModelName == "" && pool.CachePrefix == "" {
-		return "", fielderror.New([]string{"model_name"}, "is empty; set it to the engine's model, with which the keys in a Redis begin")
+		return "", fielderror.New([]string{"model_name"}, "is missing; set it to the engine's model, with which the keys in a Redis begin")
 	}
 	return redis.PoolPrefix(rules), nil
 }

@@ -108,4 +108,6 @@ type LostTokens struct {
 	Block   int64     `json:"block"`
 	AskedAt time.Time `json:"asked_at,omitzero"`
 	WholeAt time.Time `json:"whole_at,omitzero"`
+	// RemembersSince is that of PoolTokens: what was asked for only before it counts as new.
+	RemembersSince time.Time `json:"remembers_since,omitzero"`
 }

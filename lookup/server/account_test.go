@@ -257,6 +257,10 @@ func TestAccountOfStrangers(t *testing.T) {
 		}
 		require.Equal(t, map[string]int64{want: 128}, e.Account.Tokens, "%+v", of)
 		require.Equal(t, of.known, e.Account.Place == "emptied", "%+v", of)
+		require.False(t, e.Account.RemembersSince.IsZero())
+		for _, at := range []time.Time{e.Account.AskedAt, e.Account.WholeAt, e.Account.RemembersSince} {
+			require.True(t, of.known || at.Equal(at.Truncate(10*time.Minute)), "%+v %v", of, at)
+		}
 	}
 }
 

@@ -235,7 +235,9 @@ func (j *job) explainTokens(e *api.Explanation) *api.LostTokens {
 			told.Tokens[missing], told.Place = lost, missing
 		}
 		const exact = 10 * time.Minute
-		told.AskedAt, told.WholeAt = told.AskedAt.Truncate(exact), told.WholeAt.Truncate(exact)
+		for _, at := range []*time.Time{&told.AskedAt, &told.WholeAt, &told.RemembersSince} {
+			*at = at.Truncate(exact)
+		}
 	}
 	return &told
 }

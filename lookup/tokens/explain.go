@@ -28,6 +28,9 @@ func (s *Accounts) Explain(r *Ask) api.LostTokens {
 	parts := a.split(req)
 	counts := Counts{Engine: parts.engine, InPool: parts.pool, Rules: parts.rules, New: parts.new, NoAnswer: parts.noAnswer}
 	told := api.LostTokens{Block: int64(r.end())}
+	if oldest := a.table.oldest(); oldest != nil {
+		told.RemembersSince = at(oldest.asked)
+	}
 	if parts.lost > 0 {
 		place, e := a.placeNow(req, r, now)
 		counts[place] += parts.lost

@@ -32,7 +32,7 @@ func (p Place) String() string { return placeNames[p] }
 func (p Place) Cure() string {
 	switch p {
 	case Emptied:
-		return "find out who resets or restarts the store, or evicts blocks by request"
+		return "find out who resets, restarts or flushes the store, or evicts blocks by request"
 	case Evicted:
 		return "make the pool larger"
 	case Saving:

@@ -33,6 +33,35 @@ func bar(r Rate) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // numbers and our own words
 }
 
+// hour returns the places of each half minute as columns of one height, the oldest on the left.
+func hour(parts []sums) template.HTML {
+	const height = 40
+	var paths [numPlaces]strings.Builder
+	for x, part := range parts {
+		total := int64(0)
+		for _, n := range part.tokens {
+			total += n
+		}
+		y := float64(height)
+		for _, place := range barOrder {
+			if n := part.tokens[place]; n > 0 {
+				rise := height * float64(n) / float64(total)
+				y -= rise
+				fmt.Fprintf(&paths[place], "M%d %.1fh1v%.1fh-1z", x, y, rise)
+			}
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg class="hour" viewBox="0 0 %d %d" preserveAspectRatio="none" role="img"><title>the last hour by half minutes</title>`, len(parts), height)
+	for _, place := range barOrder {
+		if d := paths[place].String(); d != "" {
+			fmt.Fprintf(&b, `<path class="%s" d="%s"><title>%s</title></path>`, place, d, place)
+		}
+	}
+	b.WriteString("</svg>")
+	return template.HTML(b.String()) //nolint:gosec // numbers and our own words
+}
+
 // Sizes of a curve.
 const (
 	curveWidth, curveHeight = 640, 220
@@ -81,7 +110,7 @@ func curve(p Pool) template.HTML {
 		_, y := at(1, share)
 		fmt.Fprintf(&b, `<line class="measured" x1="%d" x2="%d" y1="%.1f" y2="%.1f"><title>measured: %.1f %%</title></line>`,
 			curveLeft, curveWidth-curveRight, y, y, 100*share)
-		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end">measured %.1f %%</text>`, curveWidth-curveRight, y-5, 100*share)
+		fmt.Fprintf(&b, `<text x="%d" y="%.1f">measured %.1f %%</text>`, curveLeft+4, y-5, 100*share)
 	}
 	b.WriteString("</svg>")
 	return template.HTML(b.String()) //nolint:gosec // numbers and our own words

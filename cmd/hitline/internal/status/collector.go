@@ -86,6 +86,7 @@ func (c *Collector) Status() Status {
 	defer c.mu.Unlock()
 	stats, durations := c.sample()
 	st.Rates = ratesOf(c.histories.all, time.Since(c.began))
+	st.HalfMinutes = c.histories.all.halfMinutes()
 	st.Latency = latencyOf(minus(durations, c.durations[0].Histogram))
 	for _, pool := range pools[:min(len(pools), maxListed)] {
 		of := pool.Service.Pool()

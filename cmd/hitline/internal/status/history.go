@@ -104,6 +104,22 @@ func (r *ring) over(d, step time.Duration) (all sums, seen time.Duration) {
 	return all, time.Duration(n) * step
 }
 
+// halfMinutes returns the sums of each half minute of the last hour, the oldest first. There are none in the first minutes,
+// of which the bars tell as much.
+func (h *history) halfMinutes() []sums {
+	const steps = int64(30 * time.Second / fineStep)
+	r, parts := &h.fine, make([]sums, fineSteps/int(steps))
+	if r.seen < int(5*time.Minute/fineStep) {
+		return nil
+	}
+	for step := r.latest - int64(r.seen) + 1; step <= r.latest; step++ {
+		if part := len(parts) - 1 - int(r.latest/steps-step/steps); part >= 0 {
+			parts[part].add(r.sums[step%int64(len(r.sums))])
+		}
+	}
+	return parts
+}
+
 // maxHistories is how many pools have a history of their own: those with most lookups.
 const maxHistories = 8
 

@@ -26,7 +26,7 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"share": formatShare, "seconds": formatSeconds, "since": formatSince, "perSecond": formatPerSecond, "count": formatCount,
-	"poolName": poolName, "bar": bar, "curve": curve, "trouble": trouble, "utc": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"poolName": poolName, "bar": bar, "hour": hour, "curve": curve, "trouble": trouble, "utc": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"hitShare": func(of map[string]int64) string { return formatShare(shareOf(of)) },
 	"duration": func(seconds float64) string { return formatDuration(time.Duration(seconds * float64(time.Second))) },
 	"isAlone":  func(shared *float64) bool { return shared != nil && *shared < aloneShare },

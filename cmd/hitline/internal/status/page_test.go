@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/events"
 )
@@ -77,14 +78,16 @@ func TestStates(t *testing.T) {
 	st := someStatus()
 	st.Ready, st.NotReadyReason = false, "the store <fails>"
 	st.Store = &Store{Name: "redis", State: "open", Error: "connection refused", Calls: map[string]Latency{"exists": {}}}
+	st.Stat.BackendTimeouts, st.Stat.BackendErrors = 24, 7
 	st.Router = newRouter(nil, []router.SourceStatus{{Status: events.Status{Name: "e", Stale: true, LastError: "no route"}, Engine: "engine-7", Model: "m"}})
 	page = textOf(t, st)
-	for _, want := range []string{"not ready: the store <fails>", "breaker open", "connection refused", "engine-7", "not followed: no route", "sources 0 of 1 followed"} {
+	for _, want := range []string{"not ready: the store <fails>", "breaker open", "connection refused", "24 calls were late, and 7 failed", "engine-7", "not followed: no route", "sources 0 of 1 followed"} {
 		assert.Contains(t, page, want)
 	}
 	terminal := Text(st)
 	assert.Contains(t, terminal, "NOT READY: the store <fails>")
 	assert.Contains(t, terminal, "0 of 1 sources followed")
+	assert.Contains(t, terminal, "store: breaker open, since the start 24 calls late, 7 failed; connection refused\n")
 }
 
 // Names of pools, models and engines stay text.
@@ -128,6 +131,10 @@ func TestHistory(t *testing.T) {
 	assert.EqualValues(t, 5, rates["5m"].Tokens["pool"])
 	assert.EqualValues(t, 300, rates["5m"].Seconds)
 	assert.EqualValues(t, 60, rates["24h"].Tokens["pool"])
+	parts := h.all.halfMinutes()
+	assert.Len(t, parts, 120)
+	assert.Equal(t, []int64{1, 0, 1}, []int64{parts[117].tokens[tokens.InPool], parts[118].tokens[tokens.InPool], parts[119].tokens[tokens.InPool]})
+	assert.Contains(t, hour(parts), `<path class="pool" d="M1 0.0h1v40.0h-1zM3 0.0h1`)
 	delete(stats, "a")
 	h.add(61*time.Minute, stats)
 	assert.EqualValues(t, 60, ratesOf(h.all, time.Hour)["24h"].Tokens["pool"], "what a pool has counted that has gone")

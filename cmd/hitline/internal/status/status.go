@@ -18,6 +18,7 @@ type Status struct {
 	Time           time.Time `json:"time"`
 	Stat           api.Stat  `json:"stat"`    // of the server, and of its own pool
 	Rates          Rates     `json:"rates"`   // of all pools together
+	HalfMinutes    []sums    `json:"-"`       // of the last hour, of all pools together, the oldest first: for the page
 	Latency        Latency   `json:"latency"` // of lookups in the last five minutes
 	Pools          []Pool    `json:"pools"`   // at most maxListed; Stat.Pools has their number
 	Store          *Store    `json:"store"`   // nil over memory

@@ -38,8 +38,13 @@ func Text(st Status) string {
 			}
 		}
 	}
-	if s := st.Store; s != nil && (s.State != "closed" || s.Error != "") {
-		line("store: breaker %s %s", s.State, printable.Text(s.Error))
+	late, failed := st.Stat.BackendTimeouts, st.Stat.BackendErrors
+	if s := st.Store; s != nil && (s.State != "closed" || s.Error != "" || late+failed > 0) {
+		why := ""
+		if s.Error != "" {
+			why = "; " + printable.Text(s.Error)
+		}
+		line("store: breaker %s, since the start %s calls late, %s failed%s", s.State, formatCount(late), formatCount(failed), why)
 	}
 	line("")
 	for _, row := range p.Bars {
