@@ -122,7 +122,7 @@ func TestComparingTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := NewService(ServiceConfig{Pool: coordinator.Pool{}, Backend: hourLease{&lookuptest.KeyStore{}}})
 		require.NoError(t, err)
-		s.remote.shared.cpu = admission.New(1, 0)
+		s.remote.shared.cpu = admission.New(1)
 		hashes := coordinator.NewHashes(lookuptest.Chain("a", 64, 32), 32)
 		l, others := s.remote.newLookup(t.Context(), lookupOptions{}), 0
 		defer l.end()

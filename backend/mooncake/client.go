@@ -46,7 +46,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		cfg: cfg, tokens: admission.New(int64(cfg.Conns), 0), leaderState: newLeaderState(),
+		cfg: cfg, tokens: admission.New(int64(cfg.Conns)), leaderState: newLeaderState(),
 		dialing: make(chan struct{}, 1), fill: make(chan struct{}, 1),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())

@@ -6,6 +6,9 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
+// How each kind of request is served. The functions are in lookups.go, masks.go, explain.go, changes.go, stat.go,
+// instance.go, pool_request.go and authenticate.go.
+
 // operation says how a kind of request is served. What frames it has is in package netproto, and
 // which permission it needs in package access.
 type operation struct {
@@ -29,9 +32,9 @@ type inlineKind uint8
 
 const (
 	never inlineKind = iota
-	overMemory
+	overIndex
 	always
 )
 
-// operations is filled in operations.go.
+// operations says how each kind is served. It is filled in operations.go.
 var operations [netproto.NumTags]operation

@@ -370,7 +370,7 @@ func TestRemoteDrain(t *testing.T) {
 	lookuptest.Eventually(t, "it is asked", func() bool { return g.Held.Load() == 1 })
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(context.Background()) }()
-	lookuptest.Eventually(t, "draining", server.shuttingDown.Load)
+	lookuptest.Eventually(t, "draining", server.isShuttingDown)
 	select {
 	case err := <-down:
 		t.Fatalf("shut down with requests in flight: %v", err)
@@ -395,7 +395,7 @@ func TestDrainWaitsForUnsentReplies(t *testing.T) {
 			lookuptest.Eventually(t, "replies are unsent", func() bool { return server.conns.countBusy() == 1 })
 			down := make(chan error, 1)
 			go func() { down <- server.Shutdown(context.Background()) }()
-			lookuptest.Eventually(t, "draining", server.shuttingDown.Load)
+			lookuptest.Eventually(t, "draining", server.isShuttingDown)
 			for range pings {
 				require.Len(t, p.Next(t)[1], 64000)
 			}
