@@ -17,9 +17,9 @@ import (
 // asks are what a session records of its requests.
 type asks struct {
 	session *session
-	current *tokens.Ask // of the request that is being received, nil if nothing is recorded
-	asker   string      // of its lookups: what its client says, else a host; "" before the first
-	jobs    []*job      // those without an answer that have an ask
+	current *tokens.Event // of the request that is being received, nil if nothing is recorded
+	asker   string        // of its lookups: what its client says, else a host; "" before the first
+	jobs    []*job        // those without an answer that have an ask
 }
 
 // begin begins to record the lookup that has begun. Of other requests, and of those that are refused for what they say,
@@ -65,7 +65,7 @@ func (as *asks) drop() {
 }
 
 // detach returns the ask of the request that has ended, nil if there is none.
-func (as *asks) detach() *tokens.Ask {
+func (as *asks) detach() *tokens.Event {
 	a := as.current
 	as.current = nil
 	return a
@@ -93,7 +93,7 @@ func (as *asks) answerJob(j *job) {
 }
 
 // answer sets what a lookup has found, whose reply is being written.
-func (as *asks) answer(a *tokens.Ask, answer lookup.Answer, missing tokens.Missing, err error) {
+func (as *asks) answer(a *tokens.Event, answer lookup.Answer, missing tokens.Missing, err error) {
 	s := as.session
 	if a == nil {
 		return
@@ -106,7 +106,7 @@ func (as *asks) answer(a *tokens.Ask, answer lookup.Answer, missing tokens.Missi
 }
 
 // record records a change, or a lookup that gets no answer. nil is allowed.
-func (as *asks) record(a *tokens.Ask) {
+func (as *asks) record(a *tokens.Event) {
 	s := as.session
 	if a != nil {
 		s.conn.loop.recorder.Record(a, monotime.Now())

@@ -120,7 +120,7 @@ func (j *job) recordReset(err error) {
 }
 
 // addAll adds hashes to an ask.
-func addAll(a *tokens.Ask, hashes coordinator.Hashes) {
+func addAll(a *tokens.Event, hashes coordinator.Hashes) {
 	for i := range hashes.Len() {
 		a.AddHashes(hashes.At(i), hashes.HashLen())
 	}

@@ -54,8 +54,8 @@ type jobLookup struct {
 	expected  int           // hashes whose blocks the store is likely to have
 	answer    lookup.Answer // of a worker
 	missing   tokens.Missing
-	ask       *tokens.Ask // records it, nil if nothing is recorded; the event loop's alone
-	askIndex  int         // of the job in asks.jobs, if it has an ask
+	ask       *tokens.Event // records it, nil if nothing is recorded; the event loop's alone
+	askIndex  int           // of the job in asks.jobs, if it has an ask
 }
 
 // poolSetup is the pool that a connection is to have.
@@ -141,7 +141,7 @@ func (j *job) release() {
 
 // Size implements workers.Job. A job is large if it is not small, or much work for its keys.
 func (j *job) Size() workers.Size {
-	if !j.isSmall() || j.pool != nil && !j.service.IsSmall(j.neededBytes) {
+	if !j.isSmall() || j.pool != nil && !j.service.HasFewKeys(j.neededBytes) {
 		return workers.Large
 	}
 	return workers.Small

@@ -166,7 +166,7 @@ func (j *job) answerKnown() bool {
 		return false
 	}
 	j.session.turn.lookSoon()
-	answer, ok := j.service.Backend().LookupKnown(j.lookup.numTokens, j.hashes())
+	answer, ok := j.service.Backend().LookupRemembered(j.lookup.numTokens, j.hashes())
 	if ok {
 		j.lookup.answer, j.reply = answer, appendHit(j.reply, j.q.Envelope, answer.Hit)
 		j.release()
@@ -190,10 +190,11 @@ func (j *job) Run() {
 	j.session.jobs.complete(j)
 }
 
-// runBefore serves the job before its deadline. A panic is the error of the job.
+// runBefore serves the job before its deadline, which ctx has unless the operation is coalesced. A panic is the error
+// of the job.
 func (j *job) runBefore(ctx context.Context, op *operation) (err error) {
 	defer requesterror.Recover(&err)
-	if !j.deadline.IsZero() {
+	if !j.deadline.IsZero() && !op.coalesced {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, j.deadline)
 		defer cancel()

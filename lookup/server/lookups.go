@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/netproto"
@@ -16,7 +17,8 @@ func runLookup(ctx context.Context, j *job) (err error) {
 		j.lookup.answer.Hit, err = j.query.Finish()
 		j.lookup.answer.Ending = j.query.Ending(j.lookup.answer.Hit)
 	} else {
-		j.lookup.answer, err = j.service.LookupAnswer(ctx, j.lookup.numTokens, j.hashes(), j.lookup.expected)
+		o := lookup.LookupOptions{Expected: j.lookup.expected, Deadline: j.deadline}
+		j.lookup.answer, err = j.service.LookupAnswer(ctx, j.lookup.numTokens, j.hashes(), o)
 		j.sampleMissing()
 	}
 	if err == nil {

@@ -18,6 +18,7 @@ type operation struct {
 	hit        bool // its reply has a hit
 	from       bool // it has a start
 	callsStore bool // if the pool is over a store
+	coalesced  bool // its calls of a store may serve others, too: the service makes their context
 	changes    bool // it takes effect after what came before it, and before what follows
 	// run serves a job and sets its reply. A worker calls it. nil: there is nothing to do there.
 	run func(ctx context.Context, j *job) error

@@ -6,8 +6,8 @@ import (
 
 func init() { // the functions refer to the table
 	operations = [netproto.NumTags]operation{
-		netproto.TagLookup:      {inline: overIndex, lookup: true, hit: true, callsStore: true, run: runLookup},
-		netproto.TagLookupFrom:  {inline: overIndex, lookup: true, hit: true, from: true, callsStore: true, run: runLookup},
+		netproto.TagLookup:      {inline: overIndex, lookup: true, hit: true, callsStore: true, coalesced: true, run: runLookup},
+		netproto.TagLookupFrom:  {inline: overIndex, lookup: true, hit: true, from: true, callsStore: true, coalesced: true, run: runLookup},
 		netproto.TagExplain:     {lookup: true, from: true, callsStore: true, run: runExplain, replyBytes: explanationBytes},
 		netproto.TagPlan:        {lookup: true, hit: true, from: true, callsStore: true, run: runPlan, replyBytes: masksBytes},
 		netproto.TagLoadMask:    {run: runMasks, replyBytes: masksBytes},

@@ -208,6 +208,37 @@ func TestRemoteTimeout(t *testing.T) {
 	require.Zero(t, st.BackendErrors)
 }
 
+// A request's time begins when it arrives, not when a worker takes it.
+func TestRemoteTimeInQueue(t *testing.T) {
+	first, keys := lookuptest.Chain("first", 8, 32), lookuptest.Chain("a", 8, 32)
+	for name, request := range map[string][]byte{
+		"lookup":  lookupOf("", keys),
+		"plan":    planOf("", keys),
+		"explain": append(netproto.AppendLookupFrom(nil, nil, netproto.TagExplain, 128, 0, 32, len(keys)), keys...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, gate := lookuptest.Filled(t, first, keys), lookuptest.NewGate()
+			deadlines := make(chan time.Time, 2)
+			store.Before = func(ctx context.Context, op string, _ []string) error {
+				at, _ := ctx.Deadline()
+				deadlines <- at
+				return gate.Wait(ctx)
+			}
+			cfg := patient
+			cfg.Workers = 1
+			server := startRemote(t, store, cfg, Limits{})
+			p, other := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
+			p.Send(t, lookupOf("", first))
+			<-deadlines
+			other.Send(t, request, plainOf("ping", netproto.TagPing))
+			other.Expect(t, "ping 01")
+			arrived := time.Now()
+			close(gate.Open)
+			require.False(t, (<-deadlines).After(arrived.Add(cfg.Timeout)))
+		})
+	}
+}
+
 // TestRemoteMaxBytes fills RemoteConfig.MaxBytes with a request that waits for the store, and one that has not
 // arrived whole.
 func TestRemoteMaxBytes(t *testing.T) {
