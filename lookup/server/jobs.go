@@ -142,6 +142,9 @@ func (js *jobs) submit(j *job) {
 		js.apply(j)
 		return
 	}
+	if op.changes {
+		s.conn.flush(0) // what was asked before a change is recorded before it
+	}
 	if js.ctx == nil {
 		js.ctx, js.cancel = context.WithCancel(s.shared.ctx)
 	}
@@ -247,7 +250,6 @@ func (js *jobs) applyCompleted() {
 	if !j.isBarrier() {
 		js.barrier = nil
 	}
-	s.conn.flush(0) // what was asked for before a change is recorded before it
 	js.submit(j)
 }
 
