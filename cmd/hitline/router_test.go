@@ -188,7 +188,6 @@ func TestHoldersRefused(t *testing.T) {
 		"--hashes-file -":                      "there is no such model: tenant \"default\" has several; name a model (no_model)",
 		"--hashes-file - --model d":            "there is no such model",
 		"--hashes-file - --model a --tenant t": "there is no such model",
-		"--hashes-file - --model a --loadable": "(no_pool)",
 		"--tokens-file ids --model a":          "(no_hashing)",
 	} {
 		got := hitline(t, hash, append([]string{"holders", "--connect", s.router}, strings.Fields(line)...)...)

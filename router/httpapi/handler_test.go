@@ -336,10 +336,10 @@ func TestKeepAlive(t *testing.T) {
 	defer time.AfterFunc(2*bodyTimeout, func() { close(gate.Open) }).Stop()
 	body := `{"model": "slow", "loadable": true, "seq_hashes": ` + hexOf(chain(3)) + `}`
 	request := post(fmt.Sprintf("Content-Length: %d", len(body)), body)
-	in := bufio.NewReader(send(t, address, request+request+strings.Replace(request, "slow", "full", 1)))
+	in := bufio.NewReader(send(t, address, request+request+strings.Replace(request, "slow", "none", 1)))
 	require.Equal(t, http.StatusOK, status(t, in))
 	require.Equal(t, http.StatusOK, status(t, in))
-	require.Equal(t, http.StatusConflict, status(t, in), "that model has no pool")
+	require.Equal(t, http.StatusNotFound, status(t, in), "there is no such model")
 }
 
 // A body that is refused in its first bytes is read to its end, so that the reply reaches a client that sends all before it
