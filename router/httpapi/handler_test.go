@@ -137,8 +137,9 @@ func TestAnswers(t *testing.T) {
 		{"/register", register("a", 3), `{"status": "registered successfully", "instance_id": "a"}`},
 		{"/query_by_hash", `{"seq_hashes": [1], "last_known": true}`, `{"instances": {}, "unsure": {"a": ["incomplete", "stale"], "b": ["incomplete", "stale"]},
 			"unsure_ranks": {"a": {"0": ["incomplete", "stale"], "1": ["incomplete", "stale"], "3": ["incomplete", "stale"]}, "b": {"2": ["incomplete", "stale"]}}}`},
-		{"/query", `{"token_ids": [1], "instance_id": "b"}`, `{"instances": {}, "unsure": {"b": ["incomplete", "stale", "unchecked"]},
+		{"/query", `{"token_ids": [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1], "instance_id": "b"}`, `{"instances": {}, "unsure": {"b": ["incomplete", "stale", "unchecked"]},
 			"unsure_ranks": {"b": {"2": ["incomplete", "stale", "unchecked"]}}}`},
+		{"/query", `{"token_ids": [1], "instance_id": "b"}`, `{"instances": {}, "unsure": {"b": ["incomplete", "stale"]}, "unsure_ranks": {"b": {"2": ["incomplete", "stale"]}}}`},
 		{"/query", `{"seq_hashes": [], "instance_id": "b"}`, `{"instances": {}, "unsure": {"b": ["incomplete", "stale"]}, "unsure_ranks": {"b": {"2": ["incomplete", "stale"]}}}`}, // less than a block
 		{"/query_by_hash", `{"seq_hashes": [1], "instance_id": "nobody"}`, `{"instances": {}, "unsure": {"nobody": ["unknown"]}}`},
 		{"/query_by_hash", `{"seq_hashes": [1], "instance_id": "vllm-1"}`, `{"instances": {}}`},
