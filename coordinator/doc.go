@@ -65,7 +65,7 @@
 //	lookup.go       Answer: a lookup by presence
 //	store_lookup.go Lookup: a lookup over a store, in rounds
 //	bitset.go       bits of positions
-//	known.go        blocks that are present without being asked for
+//	remembered.go   blocks that are present without being asked for
 //	compare.go      what differs between two pools; later_fields.go which release has which field
 //	hashes.go, group_rank.go, errors.go, warnings.go   what callers pass in and get back
 //	explain.go      Explain: why a hit ends where it does; gap.go the blocks that end it

@@ -16,24 +16,25 @@ type KeyStore interface {
 	Exists(keys *Keys) ([]int, error)
 	// Expected returns how many leading hashes of the lookup are likely to be stored. So many more are asked for at once.
 	Expected() int
-	// Known returns the blocks that are known to be on all ranks. Their keys are not asked for. blocks has a bit for each
-	// block of group g in question: the hash of bit i is hashes.At(first + i*stride). hashes are those of the lookup, borrowed.
-	Known(g int, hashes Hashes, first, stride int, blocks uint64) uint64
-	// Found is called with the blocks, as in Known, that the last call of Exists has found on all ranks.
-	Found(g int, hashes Hashes, first, stride int, blocks uint64)
+	// Remembered returns the blocks that calls before have found on all ranks. Their keys are not asked for. blocks
+	// has a bit for each block of group g in question: the hash of bit i is hashes.At(first + i*stride). hashes are
+	// those of the lookup, borrowed.
+	Remembered(g int, hashes Hashes, first, stride int, blocks uint64) uint64
+	// Remember is called with the blocks, as in Remembered, that the last call of Exists has found on all ranks.
+	Remember(g int, hashes Hashes, first, stride int, blocks uint64)
 }
 
-// NothingKnown is what a KeyStore embeds that knows no block without being asked for its keys.
-type NothingKnown struct{}
+// RemembersNothing is what a KeyStore embeds that has to be asked for all keys.
+type RemembersNothing struct{}
 
 // Expected implements KeyStore.
-func (NothingKnown) Expected() int { return 0 }
+func (RemembersNothing) Expected() int { return 0 }
 
-// Known implements KeyStore.
-func (NothingKnown) Known(int, Hashes, int, int, uint64) uint64 { return 0 }
+// Remembered implements KeyStore.
+func (RemembersNothing) Remembered(int, Hashes, int, int, uint64) uint64 { return 0 }
 
-// Found implements KeyStore.
-func (NothingKnown) Found(int, Hashes, int, int, uint64) {}
+// Remember implements KeyStore.
+func (RemembersNothing) Remember(int, Hashes, int, int, uint64) {}
 
 // ExistsFunc is a KeyStore that reserves nothing, and answers the text of keys.
 type ExistsFunc func(keys []string) ([]int, error)
@@ -47,11 +48,11 @@ func (f ExistsFunc) Exists(keys *Keys) ([]int, error) { return f(keys.Strings())
 // Expected returns 0.
 func (f ExistsFunc) Expected() int { return 0 }
 
-// Known returns none.
-func (f ExistsFunc) Known(int, Hashes, int, int, uint64) uint64 { return 0 }
+// Remembered returns none.
+func (f ExistsFunc) Remembered(int, Hashes, int, int, uint64) uint64 { return 0 }
 
-// Found does nothing.
-func (f ExistsFunc) Found(int, Hashes, int, int, uint64) {}
+// Remember does nothing.
+func (f ExistsFunc) Remember(int, Hashes, int, int, uint64) {}
 
 // KeyBytes returns what a key takes in KeyStore.Reserve: its text and a copy of it, which a store sends, its string header
 // and its answer.

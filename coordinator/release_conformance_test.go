@@ -3,6 +3,8 @@ package coordinator
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -95,4 +97,32 @@ func skipUnderRace(t *testing.T) {
 	if raceEnabled {
 		t.Skip("one goroutine that compares many answers: not under the race detector")
 	}
+}
+
+// TestConformance judges the cases that scripts/reference has just drawn.
+func TestConformance(t *testing.T) {
+	if _, err := os.Stat(filepath.Join(os.Getenv("HITLINE_CONFORMANCE"), "lookup")); err != nil {
+		t.Skip("the recorded cases have tests of their own")
+	}
+	conformance.RunKind(t, "lookup", func(raw *json.RawMessage) conformance.Verdict {
+		var head struct{ Topic, Rules string }
+		if err := json.Unmarshal(*raw, &head); err != nil {
+			return conformance.Differs("unreadable: %v", err)
+		}
+		switch head.Topic {
+		case "find_hit":
+			return judgeRaw(*raw, head.Rules, judgeFind)
+		case "masks":
+			return judgeRaw(*raw, head.Rules, judgeMaskOp)
+		}
+		return judgeRaw(*raw, head.Rules, judgeReleaseWorker)
+	})
+}
+
+func judgeRaw[C any](raw json.RawMessage, release string, judge func(c *C, release string) conformance.Verdict) conformance.Verdict {
+	c := new(C)
+	if err := json.Unmarshal(raw, c); err != nil {
+		return conformance.Differs("unreadable: %v", err)
+	}
+	return judge(c, release)
 }

@@ -118,21 +118,21 @@ func (l *storeLookup) lookUp(numTokens int64, store KeyStore) (Hit, error) {
 		hit, err := l.evaluate(numTokens)
 		if round == 1 {
 			l.wantAny()
-			l.useKnown(store, first)
+			l.useRemembered(store, first)
 		}
 		if l.numWanted() == 0 || round > 1 && l.hitIsZero() {
 			l.answered = true
 			return ownHit(hit), err
 		}
 		l.chooseRound(round, first)
-		if l.useKnown(store, math.MaxInt); l.numWanted() == 0 {
+		if l.useRemembered(store, math.MaxInt); l.numWanted() == 0 {
 			continue
 		}
 		round++
 		if _, storeErr, err := l.exists(store); storeErr != nil || err != nil {
 			return Hit{}, err // a store that fails holds nothing
 		}
-		l.tellFound(store)
+		l.remember(store)
 	}
 }
 

@@ -38,7 +38,7 @@ func (s *rounds) exists(keys []string) ([]int, error) {
 
 // stoppingRounds answers chunks of keys until no further one matters.
 type stoppingRounds struct {
-	NothingKnown
+	RemembersNothing
 	rounds
 	chunkLen int
 	left     int // keys that were not asked for

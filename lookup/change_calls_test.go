@@ -121,7 +121,7 @@ func TestRemoteCancelledCalls(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range 200 {
 			lookups.Go(func() {
-				_, _ = s.remote.lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32), lookupOptions{})
+				_, _ = s.remote.lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32), LookupOptions{})
 			})
 		}
 		synctest.Wait()

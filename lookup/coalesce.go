@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
@@ -14,15 +15,20 @@ import (
 type lookupMode uint8
 
 const (
-	modeAsk   lookupMode = iota // what is not known
-	modePeek                    // likewise, but nobody is about to load it: the store leases nothing if it can
-	modeKnown                   // nothing: an event loop may wait for it
+	modeAsk        lookupMode = iota // what is not remembered
+	modePeek                         // likewise, but nobody is about to load it: the store leases nothing if it can
+	modeRemembered                   // nothing: an event loop may wait for it
 )
 
-// lookupOptions are those of a lookup over a store.
-type lookupOptions struct {
-	mode     lookupMode
-	expected int // hashes from the start of the lookup that are likely to be stored
+// LookupOptions are those of a lookup over a store.
+type LookupOptions struct {
+	// Expected is how many hashes from the start of the lookup on are of blocks that the store is likely to have:
+	// these are asked for at once.
+	Expected int
+	// Deadline is when the lookup ends. Default RemoteConfig.Timeout from now on.
+	Deadline time.Time
+
+	mode lookupMode
 }
 
 // coalescer lets equal lookups that run at the same time ask the backend once: those of a
@@ -55,9 +61,9 @@ type inflightLookup struct {
 	done    chan struct{}  // closed when the outcome is there
 	outcome outcome        // written by the leader before done is closed
 
-	ctx            context.Context // of the backend's calls; outlives the leader's if others follow
+	ctx            context.Context // of the lookup: it ends at the deadline, or when nobody waits any more
 	cancel         context.CancelFunc
-	stopWatching   func() bool // of the leader's context
+	stopWatching   func() bool // of the caller's context
 	followers      int         // under coalescer.mu
 	leaderCanceled bool        // under coalescer.mu
 }
@@ -82,15 +88,17 @@ func newCoalesceKey(epoch uint64, numTokens int64, hashes coordinator.Hashes, mo
 }
 
 // join waits for the outcome of an equal lookup in flight and returns it as shared. If
-// there is none it returns a new leader, which must set outcome and call finish; its calls
-// use leader.ctx. It returns neither if the lookup must ask alone: ctx has ended, or the
+// there is none it returns a new leader, which must set outcome and call finish; it asks with
+// leader.ctx. It returns neither if the lookup must ask alone: ctx has ended, the deadline has passed, or the
 // keys are equal and the hashes are not.
-func (c *coalescer) join(ctx context.Context, key coalesceKey, hashes coordinator.Hashes) (leader *inflightLookup, shared *outcome) {
-	for ctx.Err() == nil {
+func (c *coalescer) join(
+	ctx context.Context, deadline time.Time, key coalesceKey, hashes coordinator.Hashes,
+) (leader *inflightLookup, shared *outcome) {
+	for ctx.Err() == nil && time.Now().Before(deadline) {
 		c.mu.Lock()
 		l := c.inflight[key]
 		if l == nil {
-			l = c.addLeader(ctx, key, hashes)
+			l = c.addLeader(ctx, deadline, key, hashes)
 			c.mu.Unlock()
 			return l, nil
 		}
@@ -103,27 +111,33 @@ func (c *coalescer) join(ctx context.Context, key coalesceKey, hashes coordinato
 			c.unfollow(l)
 			return nil, nil
 		}
-		select {
-		case <-l.done:
-			if !l.outcome.incomplete {
-				return nil, &l.outcome
-			}
-		case <-ctx.Done():
+		switch {
+		case !l.wait(ctx, deadline):
 			c.unfollow(l)
+		case !l.outcome.incomplete:
+			return nil, &l.outcome
 		}
 	}
 	return nil, nil
 }
 
-// addLeader adds a lookup that leads. Its context has the deadline of ctx, and is
-// cancelled with it only if nobody follows. c.mu is held.
-func (c *coalescer) addLeader(ctx context.Context, key coalesceKey, hashes coordinator.Hashes) *inflightLookup {
-	l := &inflightLookup{key: key, hashes: hashes.Bytes(), done: make(chan struct{})}
-	if deadline, ok := ctx.Deadline(); ok {
-		l.ctx, l.cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
-	} else {
-		l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
+// wait waits for the outcome. It returns false if the deadline passes or ctx ends before.
+func (l *inflightLookup) wait(ctx context.Context, deadline time.Time) bool {
+	late := time.NewTimer(time.Until(deadline))
+	defer late.Stop()
+	select {
+	case <-l.done:
+		return true
+	case <-late.C:
+	case <-ctx.Done():
 	}
+	return false
+}
+
+// addLeader adds a lookup that leads. Its context is cancelled with ctx only if nobody follows. c.mu is held.
+func (c *coalescer) addLeader(ctx context.Context, deadline time.Time, key coalesceKey, hashes coordinator.Hashes) *inflightLookup {
+	l := &inflightLookup{key: key, hashes: hashes.Bytes(), done: make(chan struct{})}
+	l.ctx, l.cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	l.stopWatching = context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.Canceled) { // at the deadline l.ctx ends by itself
 			c.cancelLeader(l)

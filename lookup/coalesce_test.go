@@ -43,7 +43,7 @@ func TestShareDeadlines(t *testing.T) {
 				time.Sleep(after)
 				ctx, cancel := context.WithTimeout(context.Background(), timeout)
 				defer cancel()
-				answer, err := s.remote.lookup(ctx, 128, hashes, lookupOptions{})
+				answer, err := s.remote.lookup(ctx, 128, hashes, LookupOptions{})
 				hit := answer.Hit
 				require.NoError(t, err)
 				require.Equal(t, want, hit.Tokens)
@@ -63,6 +63,49 @@ func TestShareDeadlines(t *testing.T) {
 		require.EqualValues(t, 5, s.Stat().Lookups)
 		require.Empty(t, s.remote.coalescer.inflight)
 	})
+}
+
+// A call of a lookup has one deadline: the earliest of that of its options, of its context and of RemoteConfig.Timeout.
+func TestLookupDeadline(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct{ option, ctx, want time.Duration }{
+		"timeout":                  {want: 100 * ms},
+		"option":                   {option: 70 * ms, want: 70 * ms},
+		"context":                  {ctx: 50 * ms, want: 50 * ms},
+		"later context":            {ctx: time.Hour, want: 100 * ms},
+		"option before a context":  {option: 70 * ms, ctx: 80 * ms, want: 70 * ms},
+		"context before an option": {option: 70 * ms, ctx: 60 * ms, want: 60 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				keys := lookuptest.Chain("a", 8, 32)
+				store := lookuptest.Filled(t, keys)
+				s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
+				require.NoError(t, err)
+				begun := time.Now()
+				store.Before = func(ctx context.Context, _ string, _ []string) error {
+					deadline, _ := ctx.Deadline()
+					require.Equal(t, c.want, deadline.Sub(begun))
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				o, ctx := LookupOptions{}, t.Context()
+				if c.option > 0 {
+					o.Deadline = begun.Add(c.option)
+				}
+				if c.ctx > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.ctx)
+					defer cancel()
+				}
+				answer, err := s.LookupAnswer(ctx, 128, coordinator.NewHashes(keys, 32), o)
+				require.NoError(t, err)
+				require.Zero(t, answer.Hit.Tokens)
+				require.Equal(t, c.want, time.Since(begun))
+				require.EqualValues(t, 1, s.Stat().BackendTimeouts)
+			})
+		})
+	}
 }
 
 // heldService returns a service over a store that has keys, and answers once the gate is open.
@@ -271,7 +314,7 @@ func TestShareCrowd(t *testing.T) {
 						_ = s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(lookuptest.Chain("none", 1, 32), 32))
 					}
 					own := bytes.Clone(keys)
-					answer, err := s.remote.lookup(ctx, int64(16*n), coordinator.NewHashes(own, 32), lookupOptions{})
+					answer, err := s.remote.lookup(ctx, int64(16*n), coordinator.NewHashes(own, 32), LookupOptions{})
 					hit := answer.Hit
 					clear(own) // whoever still reads it sees something else
 					if err != nil || hit.Tokens != 0 && hit.Tokens != int64(16*n) {

@@ -15,7 +15,7 @@ func (s *Service) Explain(ctx context.Context, numTokens int64, hashes coordinat
 		return api.Explanation{}, err
 	}
 	if r := s.remote; r != nil {
-		ctx, cancel := context.WithTimeout(ctx, r.shared.cfg.Timeout)
+		ctx, cancel := withTimeout(ctx, r.shared.cfg.Timeout)
 		defer cancel()
 		return r.explain(ctx, s.clampPrompt(numTokens), hashes)
 	}

@@ -69,7 +69,7 @@ func TestEstimateCoversAnswers(t *testing.T) {
 
 // sizedStore counts what a lookup reserves, and the bytes of its keys.
 type sizedStore struct {
-	coordinator.NothingKnown
+	coordinator.RemembersNothing
 	reserved, textBytes int64
 }
 
@@ -122,23 +122,23 @@ func TestComparingTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := NewService(ServiceConfig{Pool: coordinator.Pool{}, Backend: hourLease{&lookuptest.KeyStore{}}})
 		require.NoError(t, err)
-		s.remote.shared.cpu = admission.New(1, 0)
+		s.remote.shared.cpu = admission.New(1)
 		hashes := coordinator.NewHashes(lookuptest.Chain("a", 64, 32), 32)
-		l, others := s.remote.newLookup(t.Context(), lookupOptions{}), 0
+		l, others := s.remote.newLookup(t.Context(), modeAsk, 0), 0
 		defer l.end()
 		for i := range 4 * quotaBlocks / 64 {
 			if i%(quotaBlocks/64) == 0 {
 				go func() {
-					other := s.remote.newLookup(t.Context(), lookupOptions{})
+					other := s.remote.newLookup(t.Context(), modeAsk, 0)
 					others++
 					other.end()
 				}()
 				synctest.Wait()
 			}
-			compare := l.Known
+			compare := l.Remembered
 			if i%2 == 0 {
 				compare = func(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) uint64 {
-					l.Found(g, hashes, first, stride, blocks)
+					l.Remember(g, hashes, first, stride, blocks)
 					return 0
 				}
 			}

@@ -46,7 +46,7 @@ func (s *Service) LookupMask(_ context.Context, tokens int64) ([]api.GroupMask, 
 // token is left to compute, and loads the masks of the lowered hit: ask LoadMask for them. From
 // 0.27.0 on the lookup itself lowers the hit.
 func (s *Service) Plan(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Plan, error) {
-	answer, err := s.lookup(ctx, numTokens, hashes, lookupOptions{})
+	answer, err := s.lookup(ctx, numTokens, hashes, LookupOptions{})
 	if err != nil {
 		return api.Plan{}, err
 	}

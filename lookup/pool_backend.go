@@ -26,7 +26,7 @@ type PoolBackend struct {
 	stored, evicted   atomic.Int64
 	renewedKeys       atomic.Int64
 	renewalsDropped   atomic.Int64
-	rememberedLookups atomic.Int64 // that made no call, as all was known from calls before
+	rememberedLookups atomic.Int64 // that made no call, as all was remembered from calls before
 }
 
 // newPoolBackend returns shared as a pool uses it, or store, which is the same if it is nil.
@@ -117,7 +117,7 @@ type groupBlocks struct {
 // askAside makes one call for blocks, which counts as no lookup's, and returns on how many ranks
 // each is, of all lists in their order. begin, unless nil, is called before the call is written.
 func (p *PoolBackend) askAside(ctx context.Context, lists []groupBlocks, peek bool, begin func()) (onRanks []int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.shared.cfg.Timeout)
+	ctx, cancel := withTimeout(ctx, p.shared.cfg.Timeout)
 	defer cancel()
 	var keys []string
 	bytes := int64(0)

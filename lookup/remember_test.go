@@ -355,12 +355,12 @@ func (c *rememberCase) lookup() {
 	replaced := s.replaced
 	rememberFor, began := c.service.remote.shared.memory.rememberFor(), s.now
 	view := coordinator.NewHashes(c.hashes.Bytes()[first*diffHashLen:hashes*diffHashLen], diffHashLen).From(int64(start))
-	known, ok := c.service.Backend().LookupKnown(int64(tokens), view)
+	answer, ok := c.service.Backend().LookupRemembered(int64(tokens), view)
 	require.Zero(c.t, s.calls)
 	hit, err := c.service.Lookup(context.Background(), int64(tokens), view)
 	if ok {
 		require.NoError(c.t, err)
-		require.Equal(c.t, hit, known.Hit, "seed %d", c.seed)
+		require.Equal(c.t, hit, answer.Hit, "seed %d", c.seed)
 	}
 	want := func(content oracle.Content) (int64, string) {
 		hit, _, class := c.slow.LookupTails(start, tokens, c.list[:hashes], content.Has(&c.slow, s.numbers))

@@ -14,44 +14,45 @@ import (
 // without a token. Every wait ends with ctx. Whoever compares many blocks with those found gives its token to
 // others now and then.
 type remoteLookup struct {
-	lookupOptions
 	pool        *PoolBackend
+	mode        lookupMode
+	expected    int // see LookupOptions
 	cpu         cpuToken
 	memory      *keyBytes // of the keys and answers of the current round, nil for none
 	incomplete  bool      // the last call failed, or was not made, because ctx had ended
-	refused     error     // ErrTooManyKeys or errUnknownBlocks: no further call is made
-	rememberFor int64     // ns for which what was found is known
-	usedMemory  bool      // some block was known
+	refused     error     // ErrTooManyKeys or errNotRemembered: no further call is made
+	rememberFor int64     // ns for which what was found is remembered
+	usedMemory  bool      // some block was remembered
 	call        callBegin // the last one; zero before
-	left        int       // in modeKnown: blocks that may still be compared, below 0 if the store has to be asked anyway
+	left        int       // in modeRemembered: blocks that may still be compared, below 0 if the store has to be asked anyway
 }
 
 var _ coordinator.KeyStore = (*remoteLookup)(nil)
 
 // newLookup returns a lookup that waits for a CPU token. The caller must call end.
-func (p *PoolBackend) newLookup(ctx context.Context, o lookupOptions) *remoteLookup {
+func (p *PoolBackend) newLookup(ctx context.Context, mode lookupMode, expected int) *remoteLookup {
 	l := &remoteLookup{
-		lookupOptions: o, pool: p, rememberFor: p.shared.memory.rememberFor(),
+		pool: p, mode: mode, expected: expected, rememberFor: p.shared.memory.rememberFor(),
 		cpu: cpuToken{ctx: ctx, of: p.shared.cpu, small: true},
 	}
 	l.cpu.take()
 	return l
 }
 
-// maxKnownBlocks is how many blocks are compared with what was found in some 150 microseconds:
-// those of a prompt of smallHashes hashes in four groups. One that is not known costs as much as
-// unknownCost that are, which lie side by side.
-const maxKnownBlocks, unknownCost = 4 * smallHashes, 16
+// maxRememberedBlocks is how many blocks are compared with what was found in some 150 microseconds:
+// those of a prompt of maxRememberedHashes hashes in four groups. One that is not remembered costs as much as
+// missCost that are, which lie side by side.
+const maxRememberedBlocks, missCost = 4 * maxRememberedHashes, 16
 
-// smallHashes is how many hashes a lookup has at most that asks nothing.
-const smallHashes = 2048
+// maxRememberedHashes is how many hashes a lookup has at most that asks nothing.
+const maxRememberedHashes = 2048
 
-var errUnknownBlocks = errors.New("the backend must be asked")
+var errNotRemembered = errors.New("the backend must be asked")
 
-// Reserve waits for memory. It fails with ErrTooManyKeys, and in modeKnown.
+// Reserve waits for memory. It fails with ErrTooManyKeys, and in modeRemembered.
 func (l *remoteLookup) Reserve(bytes int64) (err error) {
-	if l.mode == modeKnown { // a block is not known
-		l.refused = errUnknownBlocks
+	if l.mode == modeRemembered { // a block is not
+		l.refused = errNotRemembered
 		return l.refused
 	}
 	l.releaseMemory() // of the round before
@@ -88,26 +89,26 @@ func (l *remoteLookup) Exists(keys *coordinator.Keys) ([]int, error) {
 // Expected implements coordinator.KeyStore.
 func (l *remoteLookup) Expected() int { return l.expected }
 
-// Known returns the blocks that were found within rememberFor. In modeKnown it returns none once
-// too many were compared, or once a block of full attention is not known: the hit needs them all.
-func (l *remoteLookup) Known(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) uint64 {
+// Remembered returns the blocks that were found within rememberFor. In modeRemembered it returns none once
+// too many were compared, or once a block of full attention is not remembered: the hit needs them all.
+func (l *remoteLookup) Remembered(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) uint64 {
 	if l.left < 0 {
 		return 0
 	}
 	l.cpu.spend(bits.OnesCount64(blocks))
-	known := l.pool.shared.memory.present.lookup(l.pool.groups[g], hashes, first, stride, blocks, l.rememberFor)
-	l.usedMemory = l.usedMemory || known != 0
-	if l.mode == modeKnown {
-		l.left -= bits.OnesCount64(known) + unknownCost*bits.OnesCount64(blocks&^known)
-		if known != blocks && l.pool.coord.Group(g).Kind.IsFull() {
+	remembered := l.pool.shared.memory.present.lookup(l.pool.groups[g], hashes, first, stride, blocks, l.rememberFor)
+	l.usedMemory = l.usedMemory || remembered != 0
+	if l.mode == modeRemembered {
+		l.left -= bits.OnesCount64(remembered) + missCost*bits.OnesCount64(blocks&^remembered)
+		if remembered != blocks && l.pool.coord.Group(g).Kind.IsFull() {
 			l.left = -1
 		}
 	}
-	return known
+	return remembered
 }
 
-// Found remembers blocks that the last call has found and leased. A peek leases none.
-func (l *remoteLookup) Found(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) {
+// Remember remembers blocks that the last call has found and leased. A peek leases none.
+func (l *remoteLookup) Remember(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) {
 	if l.mode == modePeek {
 		return
 	}

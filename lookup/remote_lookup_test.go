@@ -9,8 +9,8 @@ import (
 	"github.com/hitline/hitline/internal/lookuptest"
 )
 
-// A lookup of blocks that are all known is answered at once if they are few enough, over all groups.
-func TestLookupKnownIsShort(t *testing.T) {
+// A lookup of blocks that are all remembered is answered at once if they are few enough, over all groups.
+func TestLookupRememberedIsShort(t *testing.T) {
 	for _, tc := range []struct {
 		groups, hashes int
 		want           bool
@@ -27,18 +27,18 @@ func TestLookupKnownIsShort(t *testing.T) {
 		asked, err := s.Lookup(t.Context(), tokens, hashes)
 		require.NoError(t, err)
 		require.Equal(t, tokens, asked.Tokens)
-		known, ok := s.Backend().LookupKnown(tokens, hashes)
+		answer, ok := s.Backend().LookupRemembered(tokens, hashes)
 		require.Equal(t, tc.want, ok, "%+v", tc)
 		if ok {
-			require.Equal(t, asked, known.Hit)
+			require.Equal(t, asked, answer.Hit)
 		}
 	}
 }
 
 // A lookup that has to ask the backend finds that out soon, whatever its pool: event loops try.
-func TestLookupKnownGivesUpSoon(t *testing.T) {
+func TestLookupRememberedGivesUpSoon(t *testing.T) {
 	for kind, atMost := range map[coordinator.Kind]int{
-		coordinator.FullAttention: 1, coordinator.SlidingWindow: 1 + maxKnownBlocks/unknownCost/64,
+		coordinator.FullAttention: 1, coordinator.SlidingWindow: 1 + maxRememberedBlocks/missCost/64,
 	} {
 		pool := coordinator.Pool{HashBlockSize: 16}
 		for variant := range 4 {
@@ -57,7 +57,7 @@ func TestLookupKnownGivesUpSoon(t *testing.T) {
 		compared := 0
 		now := s.remote.shared.memory.present.now
 		s.remote.shared.memory.present.now = func() int64 { compared++; return now() }
-		_, ok := s.Backend().LookupKnown(2048*16, coordinator.NewHashes(lookuptest.Chain("b", 2048, 32), 32))
+		_, ok := s.Backend().LookupRemembered(2048*16, coordinator.NewHashes(lookuptest.Chain("b", 2048, 32), 32))
 		require.False(t, ok)
 		require.Positive(t, compared)
 		require.LessOrEqual(t, compared, atMost, "%v: calls for 64 blocks", kind)

@@ -80,7 +80,7 @@ func TestRemoteQueuedPastDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		time.Sleep(time.Second)
-		answer, err := s.remote.lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32), lookupOptions{})
+		answer, err := s.remote.lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32), LookupOptions{})
 		require.NoError(t, err)
 		require.Zero(t, answer.Hit)
 		require.True(t, answer.Ending.Failed)
@@ -138,7 +138,7 @@ func TestRemoteHangsUnderLoad(t *testing.T) {
 		hangs = true
 		for begun := time.Now(); time.Since(begun) < 2*time.Second && s.Stat().BackendState == "closed"; {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-			_, err := s.remote.lookup(ctx, 16, hashes, lookupOptions{})
+			_, err := s.remote.lookup(ctx, 16, hashes, LookupOptions{})
 			cancel()
 			require.NoError(t, err)
 		}
@@ -165,7 +165,7 @@ func TestRemoteLittleTimeLeft(t *testing.T) {
 		hashes := coordinator.NewHashes(keys, 32)
 		for range 20 {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-			answer, err := s.remote.lookup(ctx, 16, hashes, lookupOptions{})
+			answer, err := s.remote.lookup(ctx, 16, hashes, LookupOptions{})
 			cancel()
 			require.NoError(t, err)
 			require.Zero(t, answer.Hit)
@@ -601,7 +601,7 @@ func TestExpectedBeyondMemory(t *testing.T) {
 	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: lookuptest.Filled(t, keys[:20*32]), Remote: cfg})
 	require.NoError(t, err)
 	for _, expected := range []int{0, 1000, 10_000} {
-		answer, err := s.LookupAnswer(t.Context(), 160_000, coordinator.NewHashes(keys, 32), expected)
+		answer, err := s.LookupAnswer(t.Context(), 160_000, coordinator.NewHashes(keys, 32), LookupOptions{Expected: expected})
 		require.NoError(t, err)
 		require.EqualValues(t, 320, answer.Hit.Tokens)
 	}

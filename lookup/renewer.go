@@ -57,7 +57,7 @@ func StartRenewer(backend *SharedBackend, account *MemoryAccount) *Renewer {
 	ctx, cancel := context.WithCancel(context.Background())
 	maxBytes := backend.cfg.maxRenewalBytes()
 	r := &Renewer{
-		backend: backend, account: account, bytes: admission.New(maxBytes, 0), maxBytes: maxBytes,
+		backend: backend, account: account, bytes: admission.New(maxBytes), maxBytes: maxBytes,
 		wake: make(chan struct{}, 1), cancel: cancel, conns: map[any]*renewalTurn{},
 	}
 	r.ended.Go(func() { r.run(ctx) })

@@ -61,6 +61,15 @@ func (b *SharedBackend) begin(ctx context.Context, kind callKind, counters *requ
 	return q, nil
 }
 
+// withTimeout returns ctx if its deadline is within timeout, as a server's is, and else a context that ends then. The
+// caller must call cancel.
+func withTimeout(ctx context.Context, timeout time.Duration) (bounded context.Context, cancel context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= timeout {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
 // exists makes one call that changes nothing, on this goroutine: the backend ends it with ctx.
 func (q *request) exists(store backend.Backend, keys backend.Keys, peek bool) (answers []int, err error) {
 	defer q.shared.durations.observe(callExists, monotime.Now())

@@ -31,8 +31,10 @@ func newRules(coord *coordinator.Coordinator) rules {
 	return r
 }
 
-// IsSmall reports whether a request about so many bytes of hashes is little work: it does not wait for those that are much.
-func (r *rules) IsSmall(hashBytes int) bool { return hashBytes*r.keysPerHash <= admission.SmallBytes }
+// HasFewKeys reports whether a request about so many bytes of hashes has so few keys that it does not wait for those with many.
+func (r *rules) HasFewKeys(hashBytes int) bool {
+	return hashBytes*r.keysPerHash <= admission.SmallBytes
+}
 
 // alignPrompt rounds numTokens down as vLLM's scheduler does.
 func (r *rules) alignPrompt(numTokens int64) int64 {

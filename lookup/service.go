@@ -104,7 +104,7 @@ func (s *Service) LookupPrompt(ctx context.Context, numTokens int64, hashes coor
 // PeekPrompt is LookupPrompt for a prompt that nobody is about to load: a store leases none of its
 // blocks if it can.
 func (s *Service) PeekPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
-	answer, err := s.lookup(ctx, s.alignPrompt(numTokens), hashes, lookupOptions{mode: modePeek})
+	answer, err := s.lookup(ctx, s.alignPrompt(numTokens), hashes, LookupOptions{mode: modePeek})
 	return answer.Hit, err
 }
 
@@ -128,15 +128,14 @@ var _ api.PrefixCache = (*Service)(nil)
 // error nil. It fails with ErrTooManyKeys. A lookup whose ctx is cancelled is not
 // counted. A lookup waits until the call of a backend has returned: see backend.Backend.
 func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
-	answer, err := s.lookup(ctx, numTokens, hashes, lookupOptions{})
+	answer, err := s.lookup(ctx, numTokens, hashes, LookupOptions{})
 	return answer.Hit, err
 }
 
-// LookupAnswer is Lookup with the ending of its hit. A store is likely to have the blocks of the first expected hashes:
-// these are asked for at once.
-func (s *Service) LookupAnswer(ctx context.Context, numTokens int64, hashes coordinator.Hashes, expected int) (Answer, error) {
+// LookupAnswer is Lookup with the ending of its hit, and with options.
+func (s *Service) LookupAnswer(ctx context.Context, numTokens int64, hashes coordinator.Hashes, o LookupOptions) (Answer, error) {
 	if s.remote != nil {
-		return s.lookup(ctx, numTokens, hashes, lookupOptions{expected: expected})
+		return s.lookup(ctx, numTokens, hashes, o)
 	}
 	q := s.memory.NewQuery()
 	defer q.Release()
@@ -163,13 +162,11 @@ func (s *Service) lookUp(q *Query, numTokens int64, hashes coordinator.Hashes) (
 }
 
 // lookup is Lookup with options, which matter over a store alone.
-func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, o lookupOptions) (Answer, error) {
+func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, o LookupOptions) (Answer, error) {
 	if r := s.remote; r != nil {
 		if err := s.checkPrompt(numTokens, hashes); err != nil {
 			return Answer{}, err
 		}
-		ctx, cancel := context.WithTimeout(ctx, r.shared.cfg.Timeout)
-		defer cancel()
 		return r.lookup(ctx, s.clampPrompt(numTokens), hashes, o)
 	}
 	q := s.memory.NewQuery()
@@ -203,7 +200,7 @@ func (s *Service) change(ctx context.Context, at coordinator.GroupRank, keys coo
 		return err
 	}
 	if r := s.remote; r != nil {
-		ctx, cancel := context.WithTimeout(ctx, r.shared.cfg.WriteTimeout)
+		ctx, cancel := withTimeout(ctx, r.shared.cfg.WriteTimeout)
 		defer cancel()
 		if evict {
 			return r.evictKeys(ctx, at, keys)
@@ -221,7 +218,7 @@ func (s *Service) Reset(ctx context.Context) error {
 		s.memory.index.Reset()
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.remote.shared.cfg.WriteTimeout)
+	ctx, cancel := withTimeout(ctx, s.remote.shared.cfg.WriteTimeout)
 	defer cancel()
 	return s.remote.reset(ctx)
 }

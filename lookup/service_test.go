@@ -126,7 +126,7 @@ func TestLookupAnswerHasTheEnding(t *testing.T) {
 		s, err := NewService(ServiceConfig{Pool: coordinator.Pool{Groups: []coordinator.Group{{BlockSize: 16}}}, Backend: store})
 		require.NoError(t, err)
 		require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(chain.Bytes()[:3*32], 32)))
-		answer, err := s.LookupAnswer(t.Context(), 128, chain, 0)
+		answer, err := s.LookupAnswer(t.Context(), 128, chain, LookupOptions{})
 		require.NoError(t, err)
 		require.EqualValues(t, 48, answer.Hit.Tokens)
 		require.Equal(t, 3, answer.Ending.Found)

@@ -29,10 +29,10 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	b := &SharedBackend{backend: store, cfg: cfg.withDefaults(), cpu: admission.New(numCPUTokens(runtime.GOMAXPROCS(0)), 0)}
+	b := &SharedBackend{backend: store, cfg: cfg.withDefaults(), cpu: admission.New(numCPUTokens(runtime.GOMAXPROCS(0)))}
 	b.health = newHealth(store, &b.cfg, logger)
 	b.memory = newStoreMemory(store, &b.cfg, logger)
-	b.keys = admission.New(b.cfg.MaxKeyBytes, 0)
+	b.keys = admission.New(b.cfg.MaxKeyBytes)
 	b.changes = newChangeCalls(store, &b.durations, b.changeReturned)
 	return b
 }

@@ -33,7 +33,7 @@ func (s *Service) NumBlocks(ctx context.Context, isAlone bool) (int64, error) {
 	case !shared.health.isClosed():
 		return 0, errStoreFails
 	}
-	ctx, cancel := context.WithTimeout(ctx, shared.cfg.Timeout)
+	ctx, cancel := withTimeout(ctx, shared.cfg.Timeout)
 	defer cancel()
 	keys, err := s.remote.backend.MaxKeys(ctx)
 	return int64(float64(keys) / perBlock), err

@@ -102,9 +102,9 @@ func TestStartTakesNoMemory(t *testing.T) {
 		require.NoError(t, err)
 		remote, err := NewService(ServiceConfig{Pool: pool, Backend: &lookuptest.KeyStore{}, Remote: patient})
 		require.NoError(t, err)
-		known, err := NewService(ServiceConfig{Pool: pool, Backend: hourLease{&lookuptest.KeyStore{}}, Remote: patient})
+		remembering, err := NewService(ServiceConfig{Pool: pool, Backend: hourLease{&lookuptest.KeyStore{}}, Remote: patient})
 		require.NoError(t, err)
-		for _, s := range []*Service{memory, remote, known} {
+		for _, s := range []*Service{memory, remote, remembering} {
 			storeAll(t, s, hashes)
 		}
 		ways := map[string]func(tokens int64, hashes coordinator.Hashes){}
@@ -119,11 +119,11 @@ func TestStartTakesNoMemory(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-		ways["lookup, known"] = func(tokens int64, hashes coordinator.Hashes) {
-			if _, ok := known.Backend().LookupKnown(tokens, hashes); !ok { // the first time
-				_, err := known.Lookup(t.Context(), tokens, hashes)
+		ways["lookup, remembering"] = func(tokens int64, hashes coordinator.Hashes) {
+			if _, ok := remembering.Backend().LookupRemembered(tokens, hashes); !ok { // the first time
+				_, err := remembering.Lookup(t.Context(), tokens, hashes)
 				require.NoError(t, err)
-				_, ok = known.Backend().LookupKnown(tokens, hashes)
+				_, ok = remembering.Backend().LookupRemembered(tokens, hashes)
 				require.True(t, ok)
 			}
 		}

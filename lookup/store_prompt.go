@@ -44,7 +44,7 @@ func (s *Service) StorePromptTelling(
 	piece := int64(memoryPiece)
 	if r := s.remote; r != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.shared.cfg.WriteTimeout)
+		ctx, cancel = withTimeout(ctx, r.shared.cfg.WriteTimeout)
 		defer cancel()
 		piece = writeAtOnce
 	}

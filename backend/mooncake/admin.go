@@ -33,11 +33,12 @@ const (
 // store has no others. The master lists only keys of the tenant "default". It walks all of them
 // for each call, so call it rarely. It leases nothing.
 func (c *Client) Keys(ctx context.Context, limit int) (keys []string, complete bool, err error) {
-	ctx, endCall, err := c.beginCall(ctx)
-	if err != nil {
+	if err := c.beginCall(); err != nil {
 		return nil, false, err
 	}
-	defer endCall()
+	defer c.calls.Done()
+	ctx, cancel := c.untilClosed(ctx)
+	defer cancel()
 	errs := make([]error, 0, len(c.cfg.Admin))
 	for _, addr := range c.cfg.Admin {
 		keys, complete, err := listKeys(ctx, addr, limit)

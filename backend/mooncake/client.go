@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,7 +47,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		cfg: cfg, tokens: admission.New(int64(cfg.Conns), 0), leaderState: newLeaderState(),
+		cfg: cfg, tokens: admission.New(int64(cfg.Conns)), leaderState: newLeaderState(),
 		dialing: make(chan struct{}, 1), fill: make(chan struct{}, 1),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -72,11 +73,10 @@ func (c *Client) Exists(ctx context.Context, keys backend.Keys, peek bool) ([]in
 	if keys.Len() == 0 {
 		return nil, nil
 	}
-	ctx, endCall, err := c.beginCall(ctx)
-	if err != nil {
+	if err := c.beginCall(); err != nil {
 		return nil, err
 	}
-	defer endCall()
+	defer c.calls.Done()
 	answers, err := c.exist(ctx, keys, peek)
 	if err != nil {
 		return nil, c.explainClosed(err)
@@ -130,11 +130,10 @@ func (c *Client) Reset(ctx context.Context) error {
 	if err := c.CheckReset(); err != nil {
 		return err
 	}
-	ctx, endCall, err := c.beginCall(ctx)
-	if err != nil {
+	if err := c.beginCall(); err != nil {
 		return err
 	}
-	defer endCall()
+	defer c.calls.Done()
 	cn, err := c.dialLeader(ctx, false)
 	if err != nil {
 		return c.explainClosed(err)
@@ -172,23 +171,28 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// beginCall counts a call in c.calls, which endCall undoes. The context that it returns also
-// ends when Close begins. After Close it returns errClosed.
-func (c *Client) beginCall(ctx context.Context) (callCtx context.Context, endCall func(), err error) {
+// beginCall counts a call in c.calls: the caller must call c.calls.Done. After Close it returns errClosed. Close ends
+// a call by closing its connection. A call that may wait without one needs untilClosed meanwhile.
+func (c *Client) beginCall() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, nil, errClosed
+		return errClosed
 	}
 	c.calls.Add(1)
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(c.ctx, cancel)
-	return ctx, func() { stop(); cancel(); c.calls.Done() }, nil
+	return nil
+}
+
+// untilClosed returns a context that also ends when Close begins. The caller must call cancel.
+func (c *Client) untilClosed(ctx context.Context) (open context.Context, cancel context.CancelFunc) {
+	open, end := context.WithCancel(ctx)
+	stop := context.AfterFunc(c.ctx, end)
+	return open, func() { stop(); end() }
 }
 
 // explainClosed returns errClosed for a call that failed because of Close, else err.
 func (c *Client) explainClosed(err error) error {
-	if c.ctx.Err() != nil && errors.Is(err, context.Canceled) {
+	if c.ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, net.ErrClosed)) {
 		return errClosed
 	}
 	return err

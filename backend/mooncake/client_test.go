@@ -548,13 +548,20 @@ func startServer(t *testing.T, serve func(c net.Conn)) string {
 	return l.Addr().String()
 }
 
-// TestClose ends calls that wait for a reply, for a connection and for a leader.
+// TestClose ends calls that wait for a reply, for a connection, for a leader and for an admin port.
 func TestClose(t *testing.T) {
 	silent := startServer(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	f := startFake(t, loopback, FormTenant)
-	f.setReply(func(q *request, _ []byte) { _, _ = io.Copy(io.Discard, q) })
+	hold := func(q *request, normal []byte) {
+		if len(q.keys) > 0 || q.function == fnRemoveAll || q.function == fnServiceReady || q.function == fnGetReplicaList {
+			_, _ = io.Copy(io.Discard, q)
+		} else {
+			q.write(normal)
+		}
+	}
+	f.always.Store(&hold)
 	for _, masters := range [][]string{{f.addr}, {silent}} {
-		c := newClient(t, Config{Masters: masters, Conns: 2, DialTimeout: testTimeout, AllowReset: true})
+		c := newClient(t, Config{Masters: masters, Conns: 2, DialTimeout: testTimeout, AllowReset: true, Admin: []string{silent}})
 		var callers sync.WaitGroup
 		for range 5 {
 			callers.Go(func() {
@@ -564,11 +571,18 @@ func TestClose(t *testing.T) {
 				}
 			})
 		}
-		callers.Go(func() {
-			if err := c.Reset(context.Background()); !isClosed(err) {
-				t.Errorf("Reset: %v", err)
-			}
-		})
+		for name, call := range map[string]func() error{
+			"Reset":       func() error { return c.Reset(context.Background()) },
+			"Info":        func() error { _, err := c.Info(context.Background()); return err },
+			"Keys":        func() error { _, _, err := c.Keys(context.Background(), 1); return err },
+			"StatedLease": func() error { _, err := c.StatedLease(context.Background(), "here"); return err },
+		} {
+			callers.Go(func() {
+				if err := call(); !isClosed(err) {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+		}
 		time.Sleep(20 * time.Millisecond)
 		require.NoError(t, c.Close())
 		callers.Wait()

@@ -40,6 +40,8 @@ type conn struct {
 	reused   bool          // has been idle, so the master may have closed it
 	heard    bool          // the master has answered since it was idle
 	identity identity      // of the process
+
+	stopWatching func() bool // ends that Client.Close closes it
 }
 
 // run runs do, interrupted when ctx ends. If do fails or is interrupted, the connection is
@@ -199,4 +201,7 @@ func (c *conn) ended() bool { return idleconn.Ended(c.net) }
 // it got the call: masters and proxies close idle ones, and the end may be on its way when the call is sent.
 func (c *conn) endedBefore(err error) bool { return c.reused && closedByPeer(err) && !c.heard }
 
-func (c *conn) close() { _ = c.net.Close() }
+func (c *conn) close() {
+	c.stopWatching()
+	_ = c.net.Close()
+}

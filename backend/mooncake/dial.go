@@ -3,6 +3,7 @@ package mooncake
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -65,6 +66,9 @@ func (c *Client) dialMaster(ctx context.Context, addr string) (cn *conn, err err
 	ask := c.identityQuestionFor(addr)
 	nc, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return nil, ctxerr.Explain(context.Canceled, errors.New("the attempt to connect was given up"))
+		}
 		if isTimeout(err) || ctxerr.Of(ctx) != nil {
 			return nil, fmt.Errorf("no answer to the attempt to connect within %v", limit)
 		}
@@ -72,6 +76,7 @@ func (c *Client) dialMaster(ctx context.Context, addr string) (cn *conn, err err
 		return nil, explain(err, false)
 	}
 	cn = &conn{net: nc.(*net.TCPConn), replies: bufio.NewReader(nc), addr: addr}
+	cn.stopWatching = context.AfterFunc(c.ctx, func() { _ = nc.Close() })
 	if err := cn.run(ctx, func(cn *conn) error { return cn.negotiate(c.cfg.Tenant, ask) }); err != nil {
 		cn.close()
 		c.recordDialFailure(addr, true, err)

@@ -20,11 +20,10 @@ type Info struct {
 // Info dials all masters to find the leader, and describes it. If there is no leader, the
 // error has the reason of each master.
 func (c *Client) Info(ctx context.Context) (Info, error) {
-	ctx, endCall, err := c.beginCall(ctx)
-	if err != nil {
+	if err := c.beginCall(); err != nil {
 		return Info{}, err
 	}
-	defer endCall()
+	defer c.calls.Done()
 	cn, err := c.dialMasters(ctx, "")
 	if err != nil {
 		return Info{}, c.explainClosed(fmt.Errorf("mooncake: %w: %w", backend.ErrUnavailable, err))

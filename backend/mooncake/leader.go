@@ -230,7 +230,7 @@ func (c *Client) logNoLeader(before, err error) {
 // connection to the first that answers. It returns one to current only if no other master answers. It
 // returns when all attempts have ended.
 func (c *Client) dialMasters(ctx context.Context, current string) (*conn, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := c.untilClosed(ctx)
 	defer cancel()
 	var (
 		dials    sync.WaitGroup

@@ -90,17 +90,16 @@ func (c *Client) askLease(key string, generation uint64) error {
 // StatedLease asks the leader how long it leases a found block, by a key that is in the store. The master
 // leases its block again.
 func (c *Client) StatedLease(ctx context.Context, key string) (lease time.Duration, err error) {
-	ctx, endCall, err := c.beginCall(ctx)
-	if err != nil {
+	if err := c.beginCall(); err != nil {
 		return 0, err
 	}
-	defer endCall()
+	defer c.calls.Done()
 	var unknown error
 	err = c.withOwnConn(ctx, func(cn *conn) (err error) {
 		lease, unknown, err = cn.lease(key, c.cfg.Tenant)
 		return err
 	})
-	return lease, cmp.Or(err, unknown)
+	return lease, c.explainClosed(cmp.Or(err, unknown))
 }
 
 // errNotFound means that the key by which the lease is asked for is gone.

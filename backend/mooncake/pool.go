@@ -116,6 +116,8 @@ func (c *Client) popIdle() *conn {
 // dialLeader returns a new connection to the leader, or with reuse one that has become idle meanwhile.
 // If the leader does not answer, it drops the leader and waits for the next one.
 func (c *Client) dialLeader(ctx context.Context, reuse bool) (*conn, error) {
+	ctx, cancel := c.untilClosed(ctx)
+	defer cancel()
 	for {
 		addr, term, err := c.waitLeader(ctx)
 		if err != nil {

@@ -68,6 +68,10 @@ func checkAllCalls(t *testing.T, b *Backend) {
 	require.NoError(t, b.Evict(ctx, keys[700:703]))
 	want[700], want[701], want[702] = 0, 0, 0
 	check()
+	sample, err := b.Sample(ctx)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(sample.Keys), maxSampleKeys, "of all nodes")
+	require.Contains(t, keys, sample.Keys[0])
 	info, err := b.Info(ctx)
 	require.NoError(t, err)
 	require.NotEmpty(t, info.Version)
@@ -162,7 +166,7 @@ func TestTLS(t *testing.T) {
 		"does it want a certificate":              "?ca=" + cert,
 	} {
 		_, err := testBackend(t, Config{URL: "rediss://:open@" + s.Addr + query}).Exists(testContext(t), backend.KeyList(blocks("m", 1)), false)
-		require.ErrorIs(t, err, backend.ErrUnavailable)
+		require.ErrorIs(t, err, backend.ErrMismatch)
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -389,13 +393,13 @@ func TestWrongConnections(t *testing.T) {
 		is        error
 	}{
 		"too many clients":         {"redis://" + full.Addr, "refuses new connections: ERR max number of clients reached; raise its maxclients, or lower pool_size", backend.ErrUnavailable},
-		"password missing":         {"redis://" + secret.Addr, "wants a password", backend.ErrUnavailable},
-		"password wrong":           {"redis://:wr0ngSecret@" + secret.Addr, "refuses this user or password", backend.ErrUnavailable},
-		"user unknown":             {"redis://nobody:wr0ngSecret@" + secret.Addr, "refuses this user or password", backend.ErrUnavailable},
+		"password missing":         {"redis://" + secret.Addr, "wants a password: redis://:PASSWORD@host or redis://USER:PASSWORD@host", backend.ErrMismatch},
+		"password wrong":           {"redis://:wr0ngSecret@" + secret.Addr, "refuses this user or password", backend.ErrMismatch},
+		"user unknown":             {"redis://nobody:wr0ngSecret@" + secret.Addr, "refuses this user or password", backend.ErrMismatch},
 		"TLS against plain":        {"rediss://" + plain.Addr, "does not answer in TLS", backend.ErrUnavailable},
 		"plain against TLS":        {"redis://:wr0ngSecret@" + secure.Addr, "rediss://", backend.ErrUnavailable},
-		"cluster URL, single node": {"redis-cluster://" + plain.Addr, "not part of a cluster", backend.ErrUnavailable},
-		"single URL, cluster node": {"redis://" + c.Nodes[0].Addr, "node of a cluster", backend.ErrUnavailable},
+		"cluster URL, single node": {"redis-cluster://" + plain.Addr, "not part of a cluster: use redis:// instead of redis-cluster://", backend.ErrMismatch},
+		"single URL, cluster node": {"redis://" + c.Nodes[0].Addr, "node of a cluster: use redis-cluster:// instead of redis://", backend.ErrMismatch},
 		"a TLS alert":              {"redis://:wr0ngSecret@" + alert, "speaks TLS", backend.ErrUnavailable},
 		"a web server":             {"redis://:wr0ngSecret@" + web.Listener.Addr().String(), `not a Redis: it answers "HTTP/1.1`, backend.ErrReply},
 		"a cluster of web servers": {"redis-cluster://" + web.Listener.Addr().String(), `not a Redis: it answers "HTTP/1.1`, backend.ErrReply},
@@ -405,7 +409,7 @@ func TestWrongConnections(t *testing.T) {
 		"no server at that port":   {"redis://:wr0ngSecret@" + storetest.FreeAddr(t), "connection refused", backend.ErrUnavailable},
 		"no server, cluster":       {"redis-cluster://" + storetest.FreeAddr(t), "connection refused", backend.ErrUnavailable},
 		"no such socket":           {"unix:///nowhere/s", "no such file", backend.ErrUnavailable},
-		"no such database":         {"redis://" + plain.Addr + "/99", "DB index is out of range", backend.ErrUnavailable},
+		"no such database":         {"redis://" + plain.Addr + "/99", "has no such database", backend.ErrMismatch},
 	} {
 		t.Run(name, func(t *testing.T) {
 			timeout := testTimeout

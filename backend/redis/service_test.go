@@ -2,9 +2,7 @@ package redis
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,81 +21,6 @@ import (
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/server"
 )
-
-// TestConformanceWorkerLookup runs the reference's cases over a real server. A backend fills
-// it with the blocks of each case.
-func TestConformanceWorkerLookup(t *testing.T) {
-	s := storetest.StartRedis(t)
-	rdb := s.Client(t)
-	maxJudged := 250
-	if testing.Short() {
-		maxJudged = 60
-	}
-	for file, vllm := range map[string]string{"worker_lookup.json": "", "later/worker_lookup.json": "0.28.0"} {
-		t.Run(file, func(t *testing.T) {
-			judged := 0
-			conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict {
-				if c.Store != "normal" {
-					return conformance.Skipped("its store answers as no server does")
-				}
-				if judged == maxJudged {
-					return conformance.Skipped("enough; package lookup's tests judge all, in process")
-				}
-				judged++
-				return judge(rdb, s, c, vllm)
-			})
-			require.Equal(t, maxJudged, judged)
-		})
-	}
-}
-
-// judge runs one case and resets the store.
-func judge(rdb *goredis.Client, s *storetest.Redis, c *conformance.WorkerCase, vllm string) conformance.Verdict {
-	var pool coordinator.Pool
-	if err := json.Unmarshal(c.Raw, &pool); err != nil {
-		return conformance.Differs("pool: %v", err)
-	}
-	pool.VLLM = vllm
-	coord, err := coordinator.New(pool)
-	if err != nil {
-		return conformance.Differs("coordinator: %v", err)
-	}
-	content, err := c.Content()
-	if err != nil {
-		return conformance.Differs("content: %v", err)
-	}
-	b, err := New(Config{URL: "redis://" + s.Addr, KeyPrefix: PoolPrefix(coord), DialTimeout: testTimeout, IOTimeout: testTimeout})
-	if err != nil {
-		return conformance.Differs("backend: %v", err)
-	}
-	defer b.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
-	defer cancel()
-	if err := b.Store(ctx, slices.Sorted(maps.Keys(content))); err != nil {
-		return conformance.Differs("store: %v", err)
-	}
-	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: b, Remote: lookup.RemoteConfig{Timeout: testTimeout}})
-	if err != nil {
-		return conformance.Differs("service: %v", err)
-	}
-	hit, err := service.Lookup(context.Background(), c.TokenLen, coordinator.NewHashes(c.Blob(), c.HashLen))
-	switch {
-	case (err != nil) != (c.Expect.Error != ""):
-		return conformance.Differs("error %v, want %q", err, c.Expect.Error)
-	case err == nil && hit.Tokens != c.Expect.HitLength:
-		return conformance.Differs("hit %d, want %d", hit.Tokens, c.Expect.HitLength)
-	}
-	if stat := service.Stat(); stat.BackendErrors+stat.BackendTimeouts+stat.BackendRejected != 0 {
-		return conformance.Differs("the backend failed: %+v", stat)
-	}
-	if err := b.Reset(ctx); err != nil {
-		return conformance.Differs("reset: %v", err)
-	}
-	if left := rdb.DBSize(ctx).Val(); left != 0 {
-		return conformance.Differs("a reset leaves %d keys", left)
-	}
-	return conformance.Verdict{}
-}
 
 // TestKilledServer kills a server, or a node of a cluster, under the load of several clients
 // over TCP. Every lookup is answered in time, with a hit of 0, and stat counts the reason.

@@ -19,6 +19,7 @@ const (
 	hitline     = "hitline"     // remembers no answer of the store, nor what was asked
 	knowing     = "knowing"     // remembers no answer of the store
 	remembering = "remembering" // hitline as it is by default
+	outdated    = "outdated"    // remembers no answer of the store, and has been asked for what is no longer stored
 	prepared    = "bytes"       // the master's own answer, without a lookup
 )
 
@@ -29,6 +30,7 @@ type Ask string
 const (
 	First   Ask = "first"        // with nothing remembered
 	Known   Ask = "known"        // once more, after the lease of the first time
+	Gone    Ask = "gone"         // once more, as long after it was found as hitline had run by then: too long to expect it
 	Again   Ask = "again"        // a second time at once
 	Blocked Ask = "blocked head" // the same prompt at each of a scheduler's steps
 	Turns   Ask = "turns"        // each prompt is the one before and a new turn; the engine itself has all but that
@@ -36,7 +38,7 @@ const (
 
 const (
 	stepPeriod  = 30 * time.Millisecond // of Blocked
-	numTurns    = 6                     // of a conversation; there is one for each round
+	numTurns    = 6                     // of a conversation, and prompts that are gone; as many for each round
 	turnPercent = 3                     // hashes of a turn, of those that the engine has at the first
 )
 
@@ -76,7 +78,8 @@ type measurement struct {
 	cell
 	o             Options
 	store, engine *process.Child
-	asked         int // keys that the release asks for in a lookup
+	started       time.Time // when the hitlines were
+	asked         int       // keys that the release asks for in a lookup
 }
 
 // seed differs for each cell, and so do the chains made of it.
@@ -86,6 +89,11 @@ func (m *measurement) seed() string { return fmt.Sprintf("%d, %v", m.o.Seed, m.c
 func (m *measurement) run(ctx context.Context) ([]Row, error) {
 	if err := m.putPrompts(ctx); err != nil {
 		return nil, err
+	}
+	if m.Stored == Removed {
+		if err := m.removeFound(ctx); err != nil {
+			return nil, err
+		}
 	}
 	var rows []Row
 	for _, ask := range m.asks {
@@ -102,11 +110,15 @@ func (m *measurement) run(ctx context.Context) ([]Row, error) {
 // bytes find those of the keys that are stored: with other keys they would measure misses.
 func (m *measurement) putPrompts(ctx context.Context) error {
 	chains, prompts, present := m.prompts()
+	sides := m.sides(First)
+	if m.Stored == Removed {
+		sides = []string{outdated} // the others would never see theirs
+	}
 	for _, c := range chains {
 		var reply struct{ Asked int }
 		put := request{
 			"do": "put", "seed": m.seed(), "chain": c.number, "hashes": c.hashes, "tokens": c.hashes*blockTokens + blockTokens/2,
-			"stored": c.stored, "skipped": c.skipped, "sides": m.sides(First),
+			"stored": c.stored, "skipped": c.skipped, "sides": sides,
 		}
 		if err := m.store.Do(ctx, 0, put, &reply); err != nil {
 			return err
@@ -121,11 +133,36 @@ func (m *measurement) putPrompts(ctx context.Context) error {
 	return err
 }
 
+// removeFound asks hitline for the prompts, removes them, and waits until it no longer expects them.
+// It fails unless all are found.
+func (m *measurement) removeFound(ctx context.Context) error {
+	var reply struct{ Hits map[string]map[string][2]any }
+	numPrompts := numTurns * m.o.Rounds
+	q := request{"do": "ask", "sides": []string{outdated}, "count": numPrompts}
+	if err := m.engine.Do(ctx, m.o.Cell, q, &reply); err != nil {
+		return err
+	}
+	found := time.Now()
+	for number, hit := range reply.Hits[outdated] {
+		if hit[0] == 0.0 {
+			return fmt.Errorf("%w: hitline does not find prompt %s", measure.ErrLost, number)
+		}
+	}
+	if err := m.store.Do(ctx, 0, request{"do": "remove"}, &struct{}{}); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Until(found.Add(found.Sub(m.started)))):
+	}
+	return ctx.Err()
+}
+
 // prompts returns the chains that are stored, the prompts that are asked for, and how many hashes
 // of them bytes find. With Turns there is a conversation for each round.
 func (m *measurement) prompts() (chains []chain, prompts []prompt, present int) {
 	if m.asks[0] != Turns {
-		chains = m.chains(m.o.Seed, m.o.StoreKeys)
+		chains = m.chains(m.o)
 		for _, c := range chains {
 			prompts = append(prompts, prompt{Chain: c.number, Hashes: c.hashes, Told: c.told()})
 			present += c.present()
@@ -153,6 +190,8 @@ func (m *measurement) sides(ask Ask) []string {
 		return []string{vllm, remembering}
 	case Known:
 		return []string{vllm, knowing, prepared}
+	case Gone:
+		return []string{vllm, outdated, prepared}
 	}
 	return []string{vllm, hitline, prepared}
 }
@@ -161,7 +200,7 @@ func (m *measurement) sides(ask Ask) []string {
 func (m *measurement) row(ctx context.Context, ask Ask) (Row, error) {
 	r := Row{Shape: m.Shape, Stored: m.Stored, Ask: ask, VLLMKeys: m.asked}
 	sides := m.sides(ask)
-	if ask != Turns && ask != Blocked { // each side once, to fill caches
+	if ask != Turns && ask != Blocked && m.Stored != Removed { // each side once, to fill caches
 		if err := m.ask(ctx, &r, request{"sides": sides, "count": 1}, nil); err != nil {
 			return r, err
 		}
@@ -200,7 +239,7 @@ func (m *measurement) requests(ask Ask, sides []string) (requests []request) {
 	seconds := m.o.Cell.Seconds() / float64(m.o.Rounds)
 	for i := range m.o.Rounds {
 		q := request{"sides": sides, "first": i, "seconds": seconds, "twice": ask == Again}
-		if ask == Turns {
+		if ask == Turns || m.Stored == Removed { // each prompt once
 			q = request{"sides": sides, "first": i * numTurns, "count": numTurns}
 		}
 		requests = append(requests, q)

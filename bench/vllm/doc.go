@@ -7,8 +7,8 @@
 //     wheel, each in a process of its own as in an engine; the server has a store client of
 //     the mooncake package
 //   - hitline: hitline serve over the mooncake backend, asked by the Python client by which
-//     the plug-in replaces vLLM's; one server remembers no answer of the store, one
-//     is as it is by default
+//     the plug-in replaces vLLM's; servers that remember no answer of the
+//     store, with and without an account of what was asked, and one as it is by default
 //   - bytes: the master itself, which is sent requests made before for the keys that tell the
 //     hit: the least that any lookup takes
 //

@@ -72,9 +72,10 @@ func (r Report) WriteTable(w io.Writer) error {
 		t.Row(row.cells()...)
 	}
 	t.Text(`
-asked: first: nothing is remembered; again: a second time at once; blocked head: every 30 ms for 3 s;
+asked: first: nothing is remembered; known: once more; gone: known, but removed since, long ago; again: a second time at once; blocked head: every 30 ms for 3 s;
   turns: the engine itself has the number of hashes above, and each prompt is %d %% longer than the one before
-stored: the keys of all blocks of a prompt, of its first half, of those before a random one, or of all but the first
+stored: the keys of all blocks of a prompt, of its first half, of those before a random one, or of all but the first;
+  removed: none are since hitline has found them
 us: median of the lookups of all rounds; ratio: vLLM / hitline, median of the rounds; min to max: of the rounds
 bytes: the keys that tell the hit, as requests made before, on two connections; to ours: bytes / hitline
 keys: asked for in a lookup; rounds: hitline's calls of the master in a lookup`, turnPercent)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"time"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
@@ -47,24 +48,31 @@ type meter struct {
 	master         *process.Master
 	hitlines       map[string]string // addresses, by side
 	roles          []*process.Child
-	store          *process.Child // one of roles
-	engine         *process.Child // the last one of roles, once there is a shape
-	shape          Shape          // of the engine
-	hitlineServers []*process.Process
+	store          *process.Child     // one of roles
+	engine         *process.Child     // the last one of roles, once there is a shape
+	shape          Shape              // of the engine
+	hitlineServers []*process.Process // for the shape
+	started        time.Time          // when hitlineServers were
 }
 
 // stop stops what was started.
 func (m *meter) stop() {
 	m.stopRoles(0)
-	for _, p := range m.hitlineServers {
-		p.Stop()
-	}
+	m.stopHitlines()
 	if m.master != nil {
 		m.master.Stop()
 	}
 	if m.folder != "" {
 		_ = os.RemoveAll(m.folder)
 	}
+}
+
+// stopHitlines stops the hitlines.
+func (m *meter) stopHitlines() {
+	for _, p := range m.hitlineServers {
+		p.Stop()
+	}
+	m.hitlineServers = nil
 }
 
 // stopRoles stops roles[from:], the last one first.
@@ -93,7 +101,7 @@ func (m *meter) measure(ctx context.Context, c cell) error {
 			return err
 		}
 	}
-	rows, err := (&measurement{cell: c, o: m.o, store: m.store, engine: m.engine}).run(ctx)
+	rows, err := (&measurement{cell: c, o: m.o, store: m.store, engine: m.engine, started: m.started}).run(ctx)
 	m.report.Rows = append(m.report.Rows, rows...)
 	if err != nil {
 		return fmt.Errorf("%v: %w", c, err)
@@ -101,9 +109,13 @@ func (m *meter) measure(ctx context.Context, c cell) error {
 	return nil
 }
 
-// startEngine starts an engine in the place of the one before, and tells the store its keys.
+// startEngine starts an engine and its hitlines in the place of those before, and tells the store its keys.
 func (m *meter) startEngine(ctx context.Context, s Shape) error {
 	m.stopRoles(1) // all but the store
+	m.stopHitlines()
+	if err := m.startHitlines(ctx); err != nil {
+		return err
+	}
 	begin := func(r *process.Child) error {
 		return r.Do(ctx, 0, request{"do": "start", "pool": workload.EnginePool(s.TP), "rank": 0, "hitlines": m.hitlines}, &struct{}{})
 	}

@@ -25,7 +25,7 @@ func options(t *testing.T) Options {
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", hitline, "../../cmd/hitline").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return Options{
-		Release: release, Hashes: []int{1, 40}, TPs: []int{2}, HeldHashes: 100, StoreKeys: 500,
+		Release: release, Hashes: []int{1, 200}, TPs: []int{2}, HeldHashes: 100, StoreKeys: 500,
 		Rounds: 2, Cell: 20 * time.Millisecond, Blocked: 100 * time.Millisecond, Timeout: time.Minute, Hitline: hitline,
 		Python: python,
 		OnNote: func(text string) { t.Error(text) }, OnStep: func(string, int, int) {},
@@ -54,8 +54,12 @@ func TestRun(t *testing.T) {
 		assert.LessOrEqual(t, r.HitlineKeys, float64(r.VLLMKeys), "no lookup asks for more keys than vLLM's")
 		assert.LessOrEqual(t, r.Hitline.Rounds.Min, measure.Round(r.Hitline.P50, 3))
 		assert.LessOrEqual(t, measure.Round(r.Hitline.P50, 3), r.Hitline.Rounds.Max)
-		once := r.Ask == First || r.Ask == Known || r.Ask == Turns
+		once := r.Ask == First || r.Ask == Known || r.Ask == Gone || r.Ask == Turns
 		assert.Equal(t, once, r.Bytes != nil)
+		if r.Stored == Removed {
+			assert.InDelta(t, min(r.Hashes, 64)*r.TP, r.HitlineKeys, 0, "few are asked for, as nothing is expected")
+			assert.Equal(t, 2*numTurns, r.Hitline.Requests, "each prompt once")
+		}
 		switch r.Ask {
 		case First:
 			if r.Stored == All {
@@ -70,14 +74,14 @@ func TestRun(t *testing.T) {
 			assert.Equal(t, 2*numTurns, r.Hitline.Requests, "each prompt once")
 		}
 	}
-	assert.Len(t, keys, 2*(4+2+1)+1+1)
-	assert.Equal(t, 80, keys["TP 2, 40 hashes, again all"])
-	assert.Equal(t, 80, keys["TP 2, 40 hashes, blocked head all"])
+	assert.Len(t, keys, 2*(2+3+2+1+1)+1+1)
+	assert.Equal(t, 400, keys["TP 2, 200 hashes, again all"])
+	assert.Equal(t, 400, keys["TP 2, 200 hashes, blocked head all"])
 	assert.Equal(t, 236, keys["TP 2, 100 hashes, turns all"])
 
 	var text bytes.Buffer
 	require.NoError(t, report.WriteTable(&text))
-	assert.Contains(t, text.String(), "\nTP 2, 40 hashes\n")
+	assert.Contains(t, text.String(), "\nTP 2, 200 hashes\n")
 }
 
 func TestRunFails(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/hitline/hitline/bench/process"
 	python "github.com/hitline/hitline/clients/python"
@@ -16,7 +17,7 @@ import (
 // 107, and that of vLLM's takes up to 60 with the name of the host.
 const maxTempDir = 32
 
-// prepare writes the folder, and starts the master, the hitlines and the store, which all cells share. stop undoes it, also after an error.
+// prepare writes the folder, and starts the master and the store, which all cells share. stop undoes it, also after an error.
 func (m *meter) prepare(ctx context.Context) (err error) {
 	parent := os.TempDir()
 	if len(parent) > maxTempDir {
@@ -39,9 +40,6 @@ func (m *meter) prepare(ctx context.Context) (err error) {
 	if m.master, err = found.StartMaster(ctx, m.o.Timeout); err != nil {
 		return err
 	}
-	if err := m.startHitlines(ctx); err != nil {
-		return err
-	}
 	m.store, err = m.startRole(ctx, "store")
 	return err
 }
@@ -51,10 +49,10 @@ func (m *meter) path(name string) string { return filepath.Join(m.folder, name) 
 
 // startHitlines starts a hitline for each side that is one.
 func (m *meter) startHitlines(ctx context.Context) error {
-	m.hitlines = map[string]string{}
+	m.hitlines, m.started = map[string]string{}, time.Now()
 	const atEachLookup = "HITLINE_BACKEND_MOONCAKE_REMEMBER=0s"
 	for side, variables := range map[string][]string{
-		hitline: {atEachLookup, "HITLINE_LIMITS_MAX_ACCOUNT=0"}, knowing: {atEachLookup}, remembering: nil,
+		hitline: {atEachLookup, "HITLINE_LIMITS_MAX_ACCOUNT=0"}, knowing: {atEachLookup}, outdated: {atEachLookup}, remembering: nil,
 	} {
 		if err := m.startHitline(ctx, side, variables...); err != nil {
 			return err

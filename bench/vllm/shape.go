@@ -35,22 +35,27 @@ const (
 	Half         Presence = "half"     // those of the first half of the prompt
 	RandomCut    Presence = "random"   // those before a random block, another one for each chain
 	FirstMissing Presence = "no first" // all but those of the first block
+	Removed      Presence = "removed"  // none: all were, until hitline had found them
 )
 
-var presences = []Presence{All, Half, RandomCut, FirstMissing}
+// presences begin with what waits for as long as hitline has run.
+var presences = []Presence{Removed, All, Half, RandomCut, FirstMissing}
 
 // asksOf are the ways in which chains are asked for, a row each: Blocked for the longest prompts alone.
-var asksOf = map[Presence][]Ask{All: {First, Known, Again, Blocked}, Half: {First, Known}, RandomCut: {First}, FirstMissing: {First}}
+var asksOf = map[Presence][]Ask{
+	Removed: {First, Gone}, All: {First, Known, Again, Blocked}, Half: {First, Known}, RandomCut: {First}, FirstMissing: {First},
+}
 
 // chain is a chain of hashes, which number names.
 type chain struct {
 	number, hashes  int
 	stored, skipped int // leading hashes that are stored, and how many of these are left out
+	removed         bool
 }
 
 // told returns how many leading hashes tell the hit, the first absent one included.
 func (c chain) told() int {
-	if c.skipped > 0 {
+	if c.skipped > 0 || c.removed {
 		return 1
 	}
 	return min(c.stored+1, c.hashes)
@@ -58,20 +63,23 @@ func (c chain) told() int {
 
 // present returns how many of the told hashes are stored.
 func (c chain) present() int {
-	if c.skipped > 0 {
+	if c.skipped > 0 || c.removed {
 		return 0
 	}
 	return c.stored
 }
 
-// chains returns the chains of a cell without turns, in a store of a number of keys.
-func (c cell) chains(seed uint64, storeKeys int) []chain {
+// chains returns the chains of a cell without turns.
+func (c cell) chains(o Options) []chain {
 	s := c.Shape
-	chains := make([]chain, max(1, min(maxChains, storeKeys/numSides/(s.Hashes*s.TP))))
-	if c.Stored == RandomCut {
+	chains := make([]chain, max(1, min(maxChains, o.StoreKeys/numSides/(s.Hashes*s.TP))))
+	switch c.Stored {
+	case RandomCut:
 		chains = make([]chain, max(minCuts, len(chains)))
+	case Removed:
+		chains = make([]chain, numTurns*o.Rounds)
 	}
-	random := rand.New(rand.NewPCG(seed, uint64(s.Hashes)))
+	random := rand.New(rand.NewPCG(o.Seed, uint64(s.Hashes)))
 	for i := range chains {
 		chains[i] = chain{number: i, hashes: s.Hashes, stored: s.Hashes}
 		switch c.Stored {
@@ -81,6 +89,8 @@ func (c cell) chains(seed uint64, storeKeys int) []chain {
 			chains[i].stored = int((float64(i) + random.Float64()) / float64(len(chains)) * float64(s.Hashes))
 		case FirstMissing:
 			chains[i].skipped = 1
+		case Removed:
+			chains[i].removed = true
 		}
 	}
 	return chains

@@ -20,7 +20,7 @@ func TestCells(t *testing.T) {
 			asks[ask]++
 		}
 	}
-	assert.Equal(t, map[Ask]int{First: 16, Known: 8, Again: 4, Blocked: 2, Turns: 2}, asks)
+	assert.Equal(t, map[Ask]int{First: 20, Known: 8, Gone: 4, Again: 4, Blocked: 2, Turns: 2}, asks)
 }
 
 func TestValidate(t *testing.T) {

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,18 +32,11 @@ func TestServeSurvivesAHugeAnnouncement(t *testing.T) {
 		}
 		return fmt.Sprintf(":%d\r\n", keys)
 	})
-	self, err := os.Executable()
-	require.NoError(t, err)
 	config := configFile(t, "pool: {model_name: m}\nbackend: {redis: {url: \"redis://"+addr+"\", timeout: 20s}}\nlog: {format: json}\n")
-	cmd := exec.Command("sh", "-c", fmt.Sprintf(`ulimit -v %d && exec "$0" serve --listen tcp://127.0.0.1:0 --config "$1"`, maxAddressSpace), self, config)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd := programIn(t, fmt.Sprint("ulimit -v ", maxAddressSpace), "serve", "--listen", "tcp://127.0.0.1:0", "--config", config)
 	log, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
 	lines := bufio.NewScanner(log)
 	address := readyLine(t, lines)
 	go func() { _, _ = io.Copy(io.Discard, log) }()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,11 +56,8 @@ func TestInit(t *testing.T) {
 
 // What could not be written whole is not left behind, in the way of the next attempt.
 func TestInitPart(t *testing.T) {
-	self, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command("sh", "-c", `ulimit -f 0; exec "$0" init`, self)
+	cmd := programIn(t, "ulimit -f 0", "init")
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), asProgram+"=1")
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
 	assert.Contains(t, string(out), "hitline: cannot write the configuration: write hitline.yaml: ")

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -21,13 +20,10 @@ func TestServeWithTheLogOnAFullDisk(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	require.NoError(t, err)
 	defer full.Close()
-	self, err := os.Executable()
-	require.NoError(t, err)
 	address := storetest.FreeAddr(t)
-	cmd := exec.Command(self, "serve", "--listen", "tcp://"+address, "--config", configFile(t, "log: {level: debug}\n"))
-	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), asProgram+"=1"), full, full
+	cmd := programIn(t, ":", "serve", "--listen", "tcp://"+address, "--config", configFile(t, "log: {level: debug}\n"))
+	cmd.Stdout, cmd.Stderr = full, full
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	for range 20 { // each connection is logged at this level
 		storetest.Eventually(t, "it answers", func() bool {
 			return hitline(t, "", "ping", "--connect", "tcp://"+address).code == exitDone

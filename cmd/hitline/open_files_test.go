@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -25,20 +23,14 @@ func TestHTTPConns(t *testing.T) {
 
 // With few file descriptors, and silent connections at all ports, health is answered and no port runs out of them.
 func TestHealthWithFewOpenFiles(t *testing.T) {
-	self, err := os.Executable()
-	require.NoError(t, err)
 	for _, files := range []int{256, 512} {
 		t.Run(fmt.Sprint(files), func(t *testing.T) {
 			file := configFile(t, "metrics: 127.0.0.1:0\nloops: 2\nlog: {format: json, level: debug}\n"+
 				"router: {listen: 127.0.0.1:0, models: [{name: m, block_size: 16}]}\n")
-			reader, writer, err := os.Pipe()
+			cmd := programIn(t, fmt.Sprint("ulimit -n ", files), "serve", "--listen", "tcp://127.0.0.1:0", "--config", file)
+			reader, err := cmd.StderrPipe()
 			require.NoError(t, err)
-			defer reader.Close()
-			cmd := exec.Command("sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" serve --listen tcp://127.0.0.1:0 --config "$1"`, files), self, file)
-			cmd.Env, cmd.Stderr = append(os.Environ(), asProgram+"=1"), writer
 			require.NoError(t, cmd.Start())
-			defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
-			require.NoError(t, writer.Close())
 			lines := bufio.NewScanner(reader)
 			ready := awaitReadyLine(t, lines)
 			var log logtest.Buffer

@@ -27,21 +27,13 @@ const pingMessage, pingReply = "\x01\x04ping\x00\x00", "\x01\x01\x01\x00\x00"
 // startPassing starts serve with sockets that the test holds, as systemd passes them. env may set other variables.
 func startPassing(t *testing.T, yaml string, sockets []*os.File, env ...string) (cmd *exec.Cmd, log *bufio.Scanner) {
 	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	reader, writer, err := os.Pipe()
-	require.NoError(t, err)
 	// Only the process itself knows its number before it begins.
-	cmd = exec.Command("/bin/sh", "-c", `export LISTEN_PID="${LISTEN_PID-$$}"; exec "$0" "$@"`, self, "serve", "--config", configFile(t, yaml+"log: {format: json}\n"))
-	cmd.Env = append(append(os.Environ(), asProgram+"=1", fmt.Sprint("LISTEN_FDS=", len(sockets))), env...)
-	cmd.ExtraFiles, cmd.Stderr = sockets, writer
+	cmd = programIn(t, `export LISTEN_PID="${LISTEN_PID-$$}"`, "serve", "--config", configFile(t, yaml+"log: {format: json}\n"))
+	cmd.Env = append(append(cmd.Env, fmt.Sprint("LISTEN_FDS=", len(sockets))), env...)
+	cmd.ExtraFiles = sockets
+	reader, err := cmd.StderrPipe()
+	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	require.NoError(t, writer.Close())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = reader.Close()
-	})
 	return cmd, bufio.NewScanner(reader)
 }
 

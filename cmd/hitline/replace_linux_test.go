@@ -268,17 +268,17 @@ func (s *replacedServer) configure(more string) {
 
 // start starts the process, and returns when it has answered.
 func (s *replacedServer) start() {
-	self, err := os.Executable()
-	require.NoError(s.t, err)
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(s.t, err)
 	defer func() { _ = log.Close() }()
-	s.cmd = exec.Command(self, "serve", "--config", s.file)
+	passing := ":"
 	if s.socket != nil { // only the process itself knows its number before it begins
-		s.cmd = exec.Command("/bin/sh", "-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$@"`, self, "serve", "--config", s.file)
+		passing = "export LISTEN_FDS=1 LISTEN_PID=$$"
+	}
+	s.cmd = programIn(s.t, passing, "serve", "--config", s.file)
+	if s.socket != nil {
 		s.cmd.ExtraFiles = []*os.File{s.socket}
 	}
-	s.cmd.Env = append(os.Environ(), asProgram+"=1")
 	s.cmd.Stderr = log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	begun := time.Now()

@@ -210,21 +210,28 @@ func startProgram(t *testing.T, yaml string) (cmd *exec.Cmd, reader, writer *os.
 // startWith is startProgram with all flags of serve.
 func startWith(t *testing.T, flags ...string) (cmd *exec.Cmd, reader, writer *os.File) {
 	t.Helper()
-	self, err := os.Executable()
+	reader, writer, err := os.Pipe()
 	require.NoError(t, err)
-	reader, writer, err = os.Pipe()
-	require.NoError(t, err)
-	cmd = exec.Command(self, append([]string{"serve"}, flags...)...)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
+	t.Cleanup(func() { _, _ = reader.Close(), writer.Close() })
+	cmd = programIn(t, ":", append([]string{"serve"}, flags...)...)
 	cmd.Stderr = writer
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = reader.Close()
-		_ = writer.Close()
-	})
 	return cmd, reader, writer
+}
+
+// programIn returns hitline as a process that is to be started, in which a shell runs a command first. The test's end kills it.
+func programIn(t testing.TB, shell string, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command("/bin/sh", append([]string{"-c", shell + ` && exec "$0" "$@"`, self}, args...)...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	t.Cleanup(func() {
+		if cmd.Process != nil {
+			_, _ = cmd.Process.Kill(), cmd.Wait()
+		}
+	})
+	return cmd
 }
 
 // beginPing begins a request and leaves it unfinished, so that draining waits.

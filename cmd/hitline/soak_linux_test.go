@@ -228,10 +228,7 @@ func (s *soakTest) serve() {
 		s.forgetStored()
 	}
 	s.observers.accounted.Store(0)
-	self, err := os.Executable()
-	require.NoError(s, err)
-	s.server = exec.Command(self, "serve", "--config", s.file)
-	s.server.Env = append(os.Environ(), asProgram+"=1")
+	s.server = programIn(s.T, ":", "serve", "--config", s.file)
 	s.server.Stderr = os.Stderr
 	s.server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(s, s.server.Start())

@@ -16,7 +16,7 @@ const SmallBytes = 64 << 10
 // Who has some may take only as many more as are left then: at most half of what others leave. Wait
 // ignores that: it waits until the bytes fit. Safe for concurrent use.
 type Admission struct {
-	max, share atomic.Int64
+	max        atomic.Int64
 	all, large atomic.Int64
 
 	mu         sync.Mutex
@@ -31,17 +31,16 @@ type waiter struct {
 	admitted chan struct{} // closed when it has them
 }
 
-// New returns an Admission of at most maxBytes. Besides, each Holder has share bytes of its own.
-func New(maxBytes, share int64) *Admission {
+// New returns an Admission of at most maxBytes.
+func New(maxBytes int64) *Admission {
 	a := &Admission{}
-	a.Resize(maxBytes, share)
+	a.max.Store(maxBytes)
 	return a
 }
 
-// Resize changes the bounds. Who holds more stays, and each Holder has the new share from its next Set on.
-func (a *Admission) Resize(maxBytes, share int64) {
+// Resize changes the bound. Who holds more stays.
+func (a *Admission) Resize(maxBytes int64) {
 	a.max.Store(maxBytes)
-	a.share.Store(share)
 	a.wake()
 }
 
@@ -72,14 +71,10 @@ func (a *Admission) Scarce() int64 { return a.Held() - a.max.Load()/8*7 }
 // false and adds nothing if that is too much.
 func (a *Admission) Admit(n int64, small bool, held int64) bool {
 	if held == 0 {
-		return a.add(n, small, 0)
+		return a.Add(n, small, 0)
 	}
-	return a.add(n, small, held+n)
+	return a.Add(n, small, held+n)
 }
-
-// Take adds n bytes to those that a sender holds, as small ones, unless it has more than it leaves then. This also
-// holds for its first.
-func (a *Admission) Take(n, held int64) bool { return a.add(n, true, held+n) }
 
 // Wait adds n bytes, at most those that a request may have, when they fit, unless ctx ends before. Who came first is first,
 // but small requests do not wait for what large ones have together. It returns the error of ctx if nothing was added.
@@ -143,8 +138,17 @@ func (a *Admission) remove(i int) {
 	a.numWaiting.Add(-1)
 }
 
-// add adds n bytes, unless fewer than some are left then.
-func (a *Admission) add(n int64, small bool, some int64) bool {
+// Left returns how many more bytes fit.
+func (a *Admission) Left(small bool) int64 {
+	left := a.max.Load() - a.all.Load()
+	if !small {
+		left = min(left, a.maxLarge()-a.large.Load())
+	}
+	return left
+}
+
+// Add adds n bytes, unless fewer than some are left then. It returns false if it adds nothing.
+func (a *Admission) Add(n int64, small bool, some int64) bool {
 	ok := a.tryAdd(n, small, some)
 	if !ok {
 		a.wake() // those that wait may have failed meanwhile
@@ -152,7 +156,7 @@ func (a *Admission) add(n int64, small bool, some int64) bool {
 	return ok
 }
 
-// tryAdd is add, but may fail because another one fails at the same time. Callers then try again, or wake.
+// tryAdd is Add, but may fail because another one fails at the same time. Callers then try again, or wake.
 func (a *Admission) tryAdd(n int64, small bool, some int64) bool {
 	left := a.max.Load() - a.all.Add(n)
 	if !small {
@@ -185,61 +189,4 @@ func (a *Admission) wake() {
 		defer a.mu.Unlock()
 		a.admitWaiting()
 	}
-}
-
-// Holder is what one sender holds. Its zero value holds nothing. One goroutine at a time changes it.
-type Holder struct {
-	bytes atomic.Int64 // all
-	kept  int64        // of these
-	share int64        // that it had at the last Set
-}
-
-// Bytes returns how many bytes it holds. Any goroutine may call it.
-func (h *Holder) Bytes() int64 { return h.bytes.Load() }
-
-// Set makes a holder hold n bytes, of which some are kept: they have arrived and are not read. It has its own share.
-// Beyond that what is kept counts as small, and the rest as large, and it may have no more than is left then: so who
-// wants less is admitted longer. If it waits for requests of its own, it may keep as much as is left, and hold no more
-// than before in any case. Set returns false and changes nothing if that is too much.
-func (a *Admission) Set(h *Holder, n, kept int64, waits bool) bool {
-	share := a.share.Load()
-	hadSmall, hadLarge := parts(h.Bytes(), h.kept, h.share)
-	small, large := parts(n, kept, share)
-	if n > h.Bytes() || !waits {
-		if large > hadLarge && !a.add(large-hadLarge, false, large) {
-			return false
-		}
-		some := small
-		if !waits {
-			some += large
-		}
-		if small > hadSmall && !a.add(small-hadSmall, true, some) {
-			a.Free(max(large-hadLarge, 0), false)
-			return false
-		}
-		small, large = min(small, hadSmall), min(large, hadLarge)
-	}
-	a.Free(hadSmall-small, true)
-	a.Free(hadLarge-large, false)
-	h.bytes.Store(n)
-	h.kept, h.share = kept, share
-	return true
-}
-
-// Fits reports whether Set may make a holder hold n bytes of which none are kept.
-func (a *Admission) Fits(h *Holder, n int64) bool {
-	_, had := parts(h.Bytes(), h.kept, h.share)
-	_, large := parts(n, 0, a.share.Load())
-	left := min(a.max.Load()-a.all.Load(), a.maxLarge()-a.large.Load()) - (large - had)
-	return large <= had || large <= left
-}
-
-// Admitted returns how many bytes of a holder are not of its own share.
-func (a *Admission) Admitted(h *Holder) int64 { return max(h.Bytes()-a.share.Load(), 0) }
-
-// parts returns how many of n bytes are small and large beyond a share, which is first of the large ones.
-func parts(n, kept, share int64) (small, large int64) {
-	beyond := max(n-share, 0)
-	large = max(n-kept-share, 0)
-	return beyond - large, large
 }

@@ -11,7 +11,7 @@ import (
 
 // Large requests take what they may: small ones have the rest.
 func TestSizes(t *testing.T) {
-	a := New(1000, 0)
+	a := New(1000)
 	require.EqualValues(t, 375, a.MaxRequest())
 	require.True(t, a.Admit(400, false, 0))
 	require.True(t, a.Admit(350, false, 0), "three quarters")
@@ -33,7 +33,7 @@ func TestSizes(t *testing.T) {
 // Peers take as much as they can: each leaves for others as much as it has, of large requests beside what is for small ones.
 func TestPeers(t *testing.T) {
 	for maxBytes, small := range map[int64]bool{900: true, 1200: false} {
-		a := New(maxBytes, 0)
+		a := New(maxBytes)
 		for i, want := range []int64{450, 220, 110} {
 			held := int64(0)
 			for a.Admit(10, small, held) {
@@ -45,67 +45,10 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// A holder has its share whatever others do. What it keeps unread counts as small.
-func TestHolder(t *testing.T) {
-	a := New(1000, 100)
-	holders := make([]Holder, 20)
-	for i := range holders {
-		n := int64(1)
-		for a.Set(&holders[i], n, 0, false) {
-			n++
-		}
-		require.GreaterOrEqual(t, holders[i].Bytes(), int64(100), i)
-	}
-	require.InDelta(t, 750, a.Held(), 5)
-	var other Holder
-	require.True(t, a.Fits(&other, 100))
-	require.False(t, a.Fits(&other, 150))
-	require.Zero(t, other.Bytes())
-	require.False(t, a.Set(&other, 150, 10, false))
-	require.Zero(t, other.Bytes())
-	require.True(t, a.Set(&other, 200, 100, false), "a quarter is for what is kept")
-	require.EqualValues(t, 100, a.Admitted(&other))
-	require.False(t, a.Set(&other, 210, 100, false), "more large bytes")
-	require.False(t, a.Set(&other, 300, 200, false), "more than is left then")
-	require.False(t, a.Set(&other, 200, 0, false), "it is kept no longer")
-	require.True(t, a.Set(&other, 200, 0, true), "no more than before, while it waits")
-	require.True(t, a.Set(&other, 250, 50, true), "more than is left then, while it waits")
-	require.True(t, a.Set(&other, 100, 0, false))
-	require.True(t, a.Set(&other, 180, 80, false))
-	for i := range holders {
-		require.True(t, a.Set(&holders[i], int64(i), 0, false))
-	}
-	require.EqualValues(t, 80, a.Held())
-	require.True(t, a.Fits(&other, 180), "kept or not")
-	require.True(t, a.Set(&other, 0, 0, false))
-	require.Zero(t, a.Held()+a.large.Load())
-}
-
-// Bounds that change leave nobody with bytes that nobody holds, nor the other way round.
-func TestResize(t *testing.T) {
-	a := New(1000, 100)
-	var h, other Holder
-	require.True(t, a.Set(&h, 300, 50, false))
-	require.True(t, a.Set(&other, 150, 0, false))
-	require.EqualValues(t, 250, a.Held())
-	a.Resize(400, 20)
-	require.EqualValues(t, 300, h.Bytes(), "what is held stays")
-	require.EqualValues(t, 150, a.MaxRequest())
-	require.False(t, a.Set(&h, 301, 50, false))
-	require.True(t, a.Set(&h, 40, 0, false))
-	require.EqualValues(t, 20+50, a.Held(), "beyond the new share")
-	a.Resize(1000, 200)
-	require.True(t, a.Set(&other, 250, 0, false))
-	require.EqualValues(t, 20+50, a.Held())
-	require.True(t, a.Set(&h, 0, 0, false))
-	require.True(t, a.Set(&other, 0, 0, false))
-	require.Zero(t, a.Held()+a.large.Load())
-}
-
 // Who came first is first, however many bytes it takes. Small ones only do not wait for what large ones have together.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := New(1000, 0)
+		a := New(1000)
 		require.True(t, a.Admit(750, false, 0))
 		var mu sync.Mutex
 		var admitted []string
@@ -139,7 +82,7 @@ func TestWait(t *testing.T) {
 		synctest.Wait()
 		require.ElementsMatch(t, []string{"small", "large", "more", "less"}, admitted)
 		wait(t.Context(), "room", 1000, true)
-		a.Resize(2000, 0)
+		a.Resize(2000)
 		synctest.Wait()
 		require.Len(t, admitted, 5)
 		require.False(t, a.IsWaited())
@@ -149,7 +92,7 @@ func TestWait(t *testing.T) {
 // Of few tokens one is for small requests.
 func TestFewTokens(t *testing.T) {
 	for tokens, large := range map[int64]int{1: 1, 2: 1, 3: 2, 5: 4, 10: 8} {
-		a, n := New(tokens, 0), 0
+		a, n := New(tokens), 0
 		for a.Admit(1, false, 0) {
 			n++
 		}
@@ -159,7 +102,7 @@ func TestFewTokens(t *testing.T) {
 
 // Many requests wait, are given up and free at once: nobody waits for what is free, and no byte is lost.
 func TestWaitConcurrently(t *testing.T) {
-	a := New(1000, 0)
+	a := New(1000)
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {

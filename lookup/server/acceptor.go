@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -75,7 +76,7 @@ func startAcceptor(s *Server, engine *gnet.Client, listeners []*listener) *accep
 func (a *acceptor) close(ctx context.Context) {
 	a.stopOnce.Do(func() {
 		a.Stop()
-		a.tls.Drain()
+		a.tls.Stop()
 	})
 	select {
 	case <-a.closed:
@@ -92,7 +93,7 @@ func (a *acceptor) Fail(what, address string, err error) {
 }
 
 // Accept implements listen.Handler. It hands a connection to a loop. It closes it if there are MaxConnections, if it
-// cannot be served, or if the server drains and its loops are busy.
+// cannot be served, or if the server shuts down and its loops are busy.
 func (a *acceptor) Accept(socket int, conn net.Conn) { a.admit(a.listeners[socket], conn) }
 
 func (a *acceptor) admit(ln *listener, conn net.Conn) {
@@ -120,8 +121,8 @@ func (a *acceptor) admitCounted(ln *listener, conn net.Conn) error {
 		err := a.tls.Serve(conn.(*net.TCPConn), ln.Address, &tlsOwner{
 			acceptor: a, pending: pendingConn{peer: conn.RemoteAddr(), listener: ln},
 		})
-		if errors.Is(err, tlspair.ErrDraining) {
-			a.dropDraining(conn)
+		if errors.Is(err, tlspair.ErrStopping) {
+			a.dropStopping(conn)
 			return nil
 		}
 		return err
@@ -130,7 +131,7 @@ func (a *acceptor) admitCounted(ln *listener, conn net.Conn) error {
 	// enroll takes a second descriptor: without one gnet would close this connection and all later ones.
 	a.AwaitDescriptor(ln.Address, conn)
 	if !a.acquireEnrolling() {
-		a.dropDraining(conn)
+		a.dropStopping(conn)
 		return nil
 	}
 	enrolled := make(chan struct{})
@@ -147,8 +148,8 @@ func (a *acceptor) admitCounted(ln *listener, conn net.Conn) error {
 	return nil
 }
 
-// dropDraining closes a connection that is counted, because the server drains.
-func (a *acceptor) dropDraining(conn net.Conn) {
+// dropStopping closes a connection that is counted, because the server shuts down.
+func (a *acceptor) dropStopping(conn net.Conn) {
 	a.server.connections.Add(-1)
 	a.server.peers.connectionClosed(closedDraining, conn.RemoteAddr(), nil)
 	_ = conn.Close()
@@ -228,7 +229,7 @@ func (o *tlsOwner) Timeouts() (handshake, write time.Duration) {
 func (o *tlsOwner) Serve(c *tlspair.Conn, pair *net.UnixConn, state *tls.ConnectionState) error {
 	if !o.acceptor.acquireEnrolling() {
 		_ = pair.Close()
-		return tlspair.ErrDraining
+		return tlspair.ErrStopping
 	}
 	defer func() { <-o.acceptor.enrolling }()
 	p := &o.pending
@@ -251,3 +252,13 @@ func (o *tlsOwner) Failed(err error) {
 
 // Ended implements tlspair.Owner.
 func (o *tlsOwner) Ended() { o.acceptor.server.connections.Add(-1) }
+
+// pendingConn is a connection being handed to a loop, and its gnet context until OnOpen.
+type pendingConn struct {
+	peer         net.Addr
+	listener     *listener
+	settings     *Settings            // of the listener, when the connection was accepted
+	certificates access.Certificates  // verified by these settings
+	tls          *tlspair.Conn        // nil for a connection without TLS
+	conn         atomic.Pointer[conn] // set by OnOpen, so OnClose will be called
+}

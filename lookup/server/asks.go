@@ -3,12 +3,8 @@ package server
 import (
 	"errors"
 	"net"
-	"time"
 
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/access"
-	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/netproto"
@@ -18,6 +14,14 @@ import (
 // hashes of a lookup for it, also those that cannot change the answer: the last one tells requests apart. The ask stays
 // with the loop until the reply is written, also while a worker has the job.
 
+// asks are what a session records of its requests.
+type asks struct {
+	session *session
+	current *tokens.Event // of the request that is being received, nil if nothing is recorded
+	asker   string        // of its lookups: what its client says, else a host; "" before the first
+	jobs    []*job        // those without an answer that have an ask
+}
+
 // begin begins to record the lookup that has begun. Of other requests, and of those that are refused for what they say,
 // nothing is recorded.
 func (as *asks) begin(q *netproto.Request) {
@@ -26,7 +30,7 @@ func (as *asks) begin(q *netproto.Request) {
 	if j := s.jobs.current; j != nil {
 		err = j.err
 	}
-	if op := &operations[q.Tag]; s.pool == nil || !op.lookup || op.inline != overMemory || err != nil && !errors.Is(err, errBusy) {
+	if op := &operations[q.Tag]; s.pool == nil || !op.lookup || op.inline != overIndex || err != nil && !errors.Is(err, errBusy) {
 		return
 	}
 	if err != nil && s.pool.checkHashes(q, s.conn.limits.Load()) != nil { // busy comes before what the request says
@@ -61,7 +65,7 @@ func (as *asks) drop() {
 }
 
 // detach returns the ask of the request that has ended, nil if there is none.
-func (as *asks) detach() *tokens.Ask {
+func (as *asks) detach() *tokens.Event {
 	a := as.current
 	as.current = nil
 	return a
@@ -89,7 +93,7 @@ func (as *asks) answerJob(j *job) {
 }
 
 // answer sets what a lookup has found, whose reply is being written.
-func (as *asks) answer(a *tokens.Ask, answer lookup.Answer, missing tokens.Missing, err error) {
+func (as *asks) answer(a *tokens.Event, answer lookup.Answer, missing tokens.Missing, err error) {
 	s := as.session
 	if a == nil {
 		return
@@ -101,18 +105,8 @@ func (as *asks) answer(a *tokens.Ask, answer lookup.Answer, missing tokens.Missi
 	s.turn.asks = append(s.turn.asks, a)
 }
 
-// sent implements protocol: it records the requests whose replies were written, or could not be.
-func (s *session) sent(written bool) {
-	for i, a := range s.turn.asks {
-		a.Answered = a.Answered && written
-		s.conn.loop.recorder.Record(a, s.conn.times.lastActive.Load())
-		s.turn.asks[i] = nil
-	}
-	s.turn.asks = s.turn.asks[:0]
-}
-
 // record records a change, or a lookup that gets no answer. nil is allowed.
-func (as *asks) record(a *tokens.Ask) {
+func (as *asks) record(a *tokens.Event) {
 	s := as.session
 	if a != nil {
 		s.conn.loop.recorder.Record(a, monotime.Now())
@@ -136,108 +130,4 @@ func (as *asks) endInline(tag netproto.Tag, answer lookup.Answer, err error) {
 	default:
 		a.Drop()
 	}
-}
-
-// sampleMissing keeps some blocks that a lookup over a store lacked, for a look whether they are saved. A worker calls
-// it.
-func (j *job) sampleMissing() {
-	e := &j.lookup.answer.Ending
-	if j.pool.account == nil || j.service.Backend() == nil || e.Failed {
-		return
-	}
-	found := e.Found
-	if e.Group >= 0 {
-		found = int(max(j.lookup.answer.Hit.Tokens, j.lookup.start) / int64(j.pool.hashBlock))
-	}
-	groups, keys := j.service.SampleMissing(j.lookup.numTokens, j.hashes(), found)
-	j.lookup.missing = tokens.Missing{Groups: groups, Hashes: coordinator.NewHashes(keys, j.q.HashLen)}
-}
-
-// recordReset records that a worker has reset the pool.
-func (j *job) recordReset(err error) {
-	if err != nil && !errors.Is(err, api.ErrPartlyDone) {
-		return
-	}
-	j.session.asks.record(j.pool.account.NewEmptied(true))
-	if s := j.session.shared; s.backend != nil { // which may have removed what others have there, too
-		for _, p := range s.pools.list() {
-			if p != j.pool {
-				j.session.asks.record(p.account.NewEmptied(false))
-			}
-		}
-	}
-}
-
-// recordKeys records the keys of a job that were stored or evicted.
-func (j *job) recordKeys(at coordinator.GroupRank, removed bool) {
-	if place, err := j.service.Place(at); err == nil {
-		j.recordPlace(place, j.hashes(), removed)
-	}
-}
-
-// recordPlace records keys that a worker has stored or evicted at a place. What is stored over a store is not recorded:
-// engines store there themselves.
-func (j *job) recordPlace(place int, keys coordinator.Hashes, removed bool) {
-	if j.service.Backend() != nil && !removed {
-		return
-	}
-	a := j.pool.account.NewChange(place, keys.Len(), removed)
-	if a == nil {
-		return
-	}
-	addAll(a, keys)
-	j.session.conn.loop.recorder.Record(a, monotime.Now())
-}
-
-// addAll adds hashes to an ask.
-func addAll(a *tokens.Ask, hashes coordinator.Hashes) {
-	for i := range hashes.Len() {
-		a.AddHashes(hashes.At(i), hashes.HashLen())
-	}
-}
-
-// isKnown reports whether a peer with a credential, nil for none, is told of single prompts, and of others: it is of
-// this machine, or has one.
-func isKnown(peer net.Addr, c *access.Credential) bool {
-	switch peer := peer.(type) {
-	case *net.TCPAddr:
-		return c != nil || peer.IP.IsLoopback()
-	case *net.UnixAddr:
-		return true
-	}
-	return c != nil
-}
-
-// missing stands for the place of lost tokens where it is not told.
-const missing = "missing"
-
-// explainTokens returns where the tokens of an explained prompt would be counted now. Peers that the server does not
-// know are told neither the place of lost tokens nor exact times.
-func (j *job) explainTokens(e *api.Explanation) *api.LostTokens {
-	hashes := j.hashes()
-	a := j.pool.account.NewAsk("", tokens.Prompt{NumTokens: j.lookup.numTokens, Start: j.lookup.start, NumHashes: j.q.NumHashes})
-	if a == nil {
-		return nil
-	}
-	defer a.Drop()
-	addAll(a, hashes)
-	a.Fill(e.HitTokens, e.Ending)
-	told := j.session.shared.accounts.Explain(a)
-	if !isKnown(j.session.conn.peer, j.credential) {
-		lost := int64(0)
-		for p := range tokens.NumPlaces {
-			if p.IsLost() {
-				lost += told.Tokens[p.String()]
-				delete(told.Tokens, p.String())
-			}
-		}
-		if told.Place != "" {
-			told.Tokens[missing], told.Place = lost, missing
-		}
-		const exact = 10 * time.Minute
-		for _, at := range []*time.Time{&told.AskedAt, &told.WholeAt, &told.RemembersSince} {
-			*at = at.Truncate(exact)
-		}
-	}
-	return &told
 }

@@ -3,14 +3,22 @@ package server
 import (
 	"crypto/x509"
 	"fmt"
-	"net"
-	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/lookup/access"
-	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 	"github.com/hitline/hitline/netproto"
 )
+
+// authorization is what the peer of a connection may do, and why. It belongs to the connection's
+// event loop.
+type authorization struct {
+	times        *times // of the connection
+	listener     *listener
+	settings     *Settings // of the listener, those that the other fields follow from
+	certificates access.Certificates
+	credential   *access.Credential // nil for an anonymous peer
+	permissions  access.Permissions
+}
 
 // setCredential gives the connection the permissions of a credential, or with nil those of an
 // anonymous peer.
@@ -26,13 +34,6 @@ func (a *authorization) setCredential(c *access.Credential) {
 	a.times.expires.Store(0)
 	if !expires.IsZero() {
 		a.times.expires.Store(max(expires.UnixMicro(), 1))
-	}
-}
-
-// beginWithFirstPool gives the connection of a tenant the first of its pools.
-func (s *session) beginWithFirstPool() {
-	if s.credential.IsTenant() {
-		s.setPool(s.shared.pools.moveToFirst(s.credential, s.pool), nil)
 	}
 }
 
@@ -134,12 +135,10 @@ func (j *job) checkAuthorized() error {
 	return nil
 }
 
-// pendingConn is a connection being handed to a loop, and its gnet context until OnOpen.
-type pendingConn struct {
-	peer         net.Addr
-	listener     *listener
-	settings     *Settings            // of the listener, when the connection was accepted
-	certificates access.Certificates  // verified by these settings
-	tls          *tlspair.Conn        // nil for a connection without TLS
-	conn         atomic.Pointer[conn] // set by OnOpen, so OnClose will be called
+// nameOf returns the name of a credential, empty for an anonymous peer.
+func nameOf(c *access.Credential) string {
+	if c == nil {
+		return ""
+	}
+	return c.Name
 }

@@ -50,12 +50,12 @@ const (
 
 // Why connections end, besides what netproto.Reader returns.
 var (
-	errConnGone   = errors.New("the connection is gone")
-	errSlowReader = errors.New("the peer does not read its replies")
-	errMemory     = errors.New("memory is short, and more is kept for this connection than it may have in flight")
-	errInFlight   = errors.New("more is in flight than limits.max_in_flight and the limits of a message allow")
-	errRevoked    = errors.New("its credential is gone")
-	errExpired    = errors.New("its credential has expired")
+	errConnGone     = errors.New("the connection is gone")
+	errSlowReader   = errors.New("the peer does not read its replies")
+	errHoldsTooMuch = errors.New("memory is short, and more is kept for this connection than it may have in flight")
+	errInFlight     = errors.New("more is in flight than limits.max_in_flight and the limits of a message allow")
+	errRevoked      = errors.New("its credential is gone")
+	errExpired      = errors.New("its credential has expired")
 )
 
 // reasons are the names of the reasons, and the errors that close a connection for each, nil if none does.
@@ -83,7 +83,7 @@ var reasons = [numReasons]struct {
 	closedSlowReader:       {"slow_reader", errSlowReader},
 	closedInFlight:         {"in_flight", errInFlight},
 	closedWriteTimeout:     {"write_timeout", tlspair.ErrUnread},
-	closedMemory:           {"memory", errMemory},
+	closedMemory:           {"memory", errHoldsTooMuch},
 	closedMessageTimeout:   {"message_timeout", nil},
 	closedHandshakeTimeout: {"handshake_timeout", nil},
 	closedHeartbeatTimeout: {"heartbeat_timeout", nil},
@@ -93,7 +93,7 @@ var reasons = [numReasons]struct {
 	closedRevoked:          {"credential_revoked", errRevoked},
 	closedExpired:          {"credential_expired", errExpired},
 	closedPoolGone:         {"pool_gone", nil},
-	closedDraining:         {"draining", tlspair.ErrDraining},
+	closedDraining:         {"draining", tlspair.ErrStopping},
 	closedFault:            {"fault", requesterror.ErrFault},
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/server/internal/listen"
 )
 
 // Config configures a Server. Zero fields mean the defaults.
@@ -53,43 +52,4 @@ type Config struct {
 	Version string
 	// Logger receives the server's log. Default: none.
 	Logger *slog.Logger
-}
-
-// inEffect returns the limits with zero fields replaced, and MaxConnections lowered to what the
-// limit of open files allows.
-func (l Limits) inEffect(cfg *Config, listeners []Listener) Limits {
-	l = l.withDefaults()
-	files := OpenFileLimit()
-	if capped := listen.CapConnections(l.MaxConnections, files, descriptorsOf(listeners), uint64(cfg.OtherConnections)); capped < l.MaxConnections {
-		cfg.Logger.Warn("max_connections lowered to what the limit of open files allows; raise it (ulimit -n)",
-			"max_connections", capped, "configured", l.MaxConnections, "open_files", files)
-		l.MaxConnections = capped
-	}
-	return l
-}
-
-// descriptorsOf returns how many descriptors a connection has at maxConns: one, or one and a pair of
-// sockets if a listener is one of TLS.
-func descriptorsOf(listeners []Listener) uint64 {
-	for i := range listeners {
-		if listeners[i].TLS != nil {
-			return 3
-		}
-	}
-	return 1
-}
-
-// ServedPool is a pool that a server serves.
-type ServedPool struct {
-	Name    string // "" for the server's own
-	Service *lookup.Service
-
-	// Described says that a client has described the pool. The server sets it, and ignores that of Config.Pools.
-	Described bool
-}
-
-// GonePool is a pool that SetPools has removed.
-type GonePool struct {
-	Name   string // "" for the server's own
-	Blocks int64  // entries of its memory index, which nobody finds any more; 0 over a store
 }

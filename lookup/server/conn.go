@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/cpu"
 	"golang.org/x/sys/unix"
 
-	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/server/internal/held"
+	"github.com/hitline/hitline/lookup/server/internal/kept"
 	"github.com/hitline/hitline/lookup/server/internal/tlspair"
 	"github.com/hitline/hitline/netproto"
 )
@@ -37,10 +38,10 @@ type conn struct {
 	limits atomic.Pointer[Limits] // of the message that is being received, or of the last one
 	times  *times
 	unsent *unsent
-	kept   *keptBytes
-	held   admission.Holder // bytes charged to the admission
-	queued bool             // it is in eventLoop.waiting; guarded by eventLoop.mu
-	inTurn bool             // the event loop serves it
+	kept   *kept.Bytes
+	held   held.Holder // bytes charged to the admission
+	queued bool        // it is in eventLoop.waiting; guarded by eventLoop.mu
+	inTurn bool        // the event loop serves it
 
 	began            int64        // when the first byte of the message arrived that is being received, in monotime
 	messageReadAt    int64        // when it was read: later, if it was kept. The message's timeout goes by it
@@ -48,23 +49,27 @@ type conn struct {
 	unansweredBefore int          // when the limits were adopted
 }
 
-// protocol is what the bytes of a connection mean. The event loop calls it.
+// protocol is what the bytes of a connection mean. Its reader feeds it, and the conn makes four calls, all on the event
+// loop.
 type protocol interface {
 	netproto.Handler
-	// blocked reports whether no request may be read before another has ended.
-	blocked() bool
 	// wake serves what other goroutines have made ready.
 	wake()
-	// sent is told whether the replies of the turn up to now were written.
-	sent(written bool)
-	// holds returns what the requests hold.
-	holds() holding
+	// pending returns what the requests hold, and what may follow them.
+	pending() pending
 	// refuse makes the request that is being received fail, and hold nothing.
 	refuse(err error)
-	// isOver reports whether nothing is served any more: the connection ends when that loses nothing.
-	isOver() bool
-	// close releases everything.
+	// close releases everything. It is the last call.
 	close()
+}
+
+// pending are the requests of a connection that are not answered yet, the one that is being received included.
+type pending struct {
+	bytes   int  // that they hold
+	small   int  // of them, that others cannot keep out: see held.Admission
+	waits   bool // some are being served, so that what waits is served later
+	barrier bool // nothing may be read before one of them has ended
+	over    bool // nothing is served after them: the connection ends when that loses nothing
 }
 
 // newConn returns a connection of a loop. Its caller sets protocol.
@@ -74,7 +79,7 @@ func newConn(loop *eventLoop, wire peerConn) *conn {
 		conn   conn
 		times  times
 		unsent unsent
-		kept   keptBytes
+		kept   kept.Bytes
 		_      cpu.CacheLinePad
 	})
 	c := &parts.conn
@@ -106,11 +111,12 @@ func (c *conn) failure() error {
 // close releases what the connection holds. Its event loop calls it, or Server.stop.
 func (c *conn) close() {
 	c.enter(stateClosed, closedByPeer)
+	c.loop.recordAsks(false, c.times.lastActive.Load())
 	c.protocol.close()
 	if c.inTurn { // which reads some of them
-		c.kept.forget()
+		c.kept.Forget()
 	}
-	c.kept.release()
+	c.kept.Release()
 }
 
 // adoptLimits takes the limits of the server for the next message. Nobody is closed for what arrived by earlier ones.
@@ -158,7 +164,7 @@ func (c *conn) beginTurn() {
 // endTurn writes the replies of the turn. It returns err, or why no reply is sent any more.
 func (c *conn) endTurn(err error) error {
 	c.flush(0)
-	c.protocol.sent(false)
+	c.loop.recordAsks(false, c.times.lastActive.Load())
 	t := &c.loop.turn
 	t.end()
 	c.inTurn = false
@@ -232,23 +238,32 @@ func (c *conn) endRequest() (more bool) {
 	c.flush(flushAt)
 	c.nextMessage()
 	c.adoptLimits()
-	return !c.loop.turn.endRequest() && !c.isEnding() && !c.protocol.blocked()
+	return !c.loop.turn.endRequest() && !c.isEnding() && !c.isBlocked()
+}
+
+// isBlocked reports whether no request may be read before another has ended, also because there is no memory for it.
+func (c *conn) isBlocked() bool {
+	if c.unanswered.Load() == 0 {
+		return false
+	}
+	p := c.protocol.pending()
+	return p.barrier || p.waits && !c.fits(jobBytes)
 }
 
 // isKeeping reports whether bytes that arrive are kept: because a request before them must end first,
 // or because others are kept already.
-func (c *conn) isKeeping() bool { return c.protocol.blocked() || c.kept.size() > 0 }
+func (c *conn) isKeeping() bool { return c.kept.Size() > 0 || c.isBlocked() }
 
 // keep keeps bytes for a later turn. A client that keeps to api.Limits never has more than a message and
 // its share of requests here; one that has is closed.
 func (c *conn) keep(p []byte) error {
-	c.kept.append(p, c.loop.turn.readAt)
+	c.kept.Append(p, c.loop.turn.readAt)
 	clear(p) // there may be a token in it
-	if int64(c.kept.size()) > c.limits.Load().MaxMessage+maxInFlightBytes {
+	if int64(c.kept.Size()) > c.limits.Load().MaxMessage+maxInFlightBytes {
 		return errInFlight
 	}
 	switch {
-	case c.protocol.blocked():
+	case c.isBlocked():
 		return nil
 	case !c.charge(): // it is served rather than closed
 		c.loop.turn.extend(requestsWithoutMemory)
@@ -260,21 +275,21 @@ func (c *conn) keep(p []byte) error {
 
 // serveKept serves what was kept, until the turn is over: the event loop then serves others first.
 func (c *conn) serveKept() error {
-	for c.kept.size() > 0 && !c.protocol.blocked() {
+	for c.kept.Size() > 0 && !c.isBlocked() {
 		if c.loop.turn.isOver() {
 			c.loop.push(c)
 			return nil
 		}
-		p, readAt := c.kept.front()
+		p, readAt := c.kept.Front()
 		c.loop.turn.readAt = readAt
 		n, err := c.feed(p)
 		if err != nil {
 			return err
 		}
-		if n == c.kept.size() { // IdleTimeout begins now: the peer may have waited for longer
+		if n == c.kept.Size() { // IdleTimeout begins now: the peer may have waited for longer
 			c.times.lastActive.Store(monotime.Now())
 		}
-		c.kept.drop(n)
+		c.kept.Drop(n)
 	}
 	return nil
 }
@@ -302,54 +317,8 @@ func (c *conn) flush(minBytes int) {
 		c.fail(errSlowReader)
 	}
 	t.out = t.out[:0]
-	c.protocol.sent(!c.isEnding())
+	c.loop.recordAsks(!c.isEnding(), c.times.lastActive.Load())
 }
 
 // isAnswered reports whether no complete request of the connection waits for its reply.
-func (c *conn) isAnswered() bool { return c.unanswered.Load() == 0 && c.kept.size() == 0 }
-
-// charge charges what the connection holds now. It returns false, and charges what it did before, if that is more than
-// it may hold.
-func (c *conn) charge() bool {
-	requests := c.protocol.holds()
-	held, before := c.bytesHeld(requests), c.held.Bytes()
-	if held == before {
-		return true
-	}
-	if !c.loop.admission.Set(&c.held, held, int64(c.kept.held()+requests.small), requests.waits) {
-		return false
-	}
-	c.loop.metrics.held.Add(held - before)
-	return true
-}
-
-// bytesHeld returns the bytes of memory that the connection holds, with its requests.
-func (c *conn) bytesHeld(requests holding) int64 {
-	return c.unsent.bytes.Load() + int64(c.reader.Held()+c.kept.held()+requests.bytes)
-}
-
-// chargeOnly charges a connection that is closed for requests alone, which are no more than before. One goroutine at a
-// time calls it.
-func (c *conn) chargeOnly(bytes int) {
-	c.loop.metrics.held.Add(int64(bytes) - c.held.Bytes())
-	c.loop.admission.Set(&c.held, int64(bytes), 0, true)
-}
-
-// updateHeld charges what the connection holds at the end of a turn. If it may not, the request that arrives is
-// refused. If there is none it returns errMemory.
-func (c *conn) updateHeld() error {
-	if c.charge() {
-		return nil
-	}
-	c.protocol.refuse(errNoMemory)
-	if c.charge() {
-		return nil
-	}
-	c.loop.memory.Refuse()
-	return errMemory
-}
-
-// fits reports whether the connection may hold so many more bytes.
-func (c *conn) fits(bytes int) bool {
-	return c.loop.admission.Fits(&c.held, c.bytesHeld(c.protocol.holds())+int64(bytes))
-}
+func (c *conn) isAnswered() bool { return c.unanswered.Load() == 0 && c.kept.Size() == 0 }

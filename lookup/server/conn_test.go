@@ -1,7 +1,6 @@
 package server
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,45 +32,5 @@ func TestLifeOfAConnection(t *testing.T) {
 			require.Equal(t, s.why, c.reason(), "%s: step %d", name, i)
 			require.Equal(t, s.then >= stateEnding, c.isEnding(), "%s: step %d", name, i)
 		}
-	}
-}
-
-// fakeEvictable holds memory.
-type fakeEvictable struct {
-	bytes        int64
-	ending, late bool
-	evicted      bool
-}
-
-func (h *fakeEvictable) admitted() int64 { return h.bytes }
-func (h *fakeEvictable) isEnding() bool  { return h.ending }
-func (h *fakeEvictable) isLate() bool    { return h.late }
-func (h *fakeEvictable) evict()          { h.evicted = true }
-
-// Memory is freed of those who are late and hold most, no more than is short. What ends anyhow counts.
-func TestWhoIsEvicted(t *testing.T) {
-	for name, c := range map[string]struct {
-		over int64
-		all  []fakeEvictable
-		want []int
-	}{
-		"the largest first":     {100, []fakeEvictable{{bytes: 10, late: true}, {bytes: 90, late: true}, {bytes: 20, late: true}}, []int{1, 2}},
-		"nobody who is in time": {100, []fakeEvictable{{bytes: 500}, {bytes: 10, late: true}}, []int{1}},
-		"who ends is enough":    {100, []fakeEvictable{{bytes: 100, ending: true, late: true}, {bytes: 300, late: true}}, nil},
-		"who ends is too few":   {101, []fakeEvictable{{bytes: 100, ending: true}, {bytes: 300, late: true}, {bytes: 2, late: true}}, []int{1}},
-		"who holds nothing":     {1, []fakeEvictable{{late: true}}, nil},
-	} {
-		all := make([]evictable, len(c.all))
-		for i := range c.all {
-			all[i] = &c.all[i]
-		}
-		evictLate(c.over, all)
-		var evicted []int
-		for i, h := range c.all {
-			if h.evicted {
-				evicted = append(evicted, i)
-			}
-		}
-		require.True(t, slices.Equal(c.want, evicted), "%s: %v", name, evicted)
 	}
 }

@@ -26,9 +26,24 @@
 //
 //  4. session.Begin, Hashes, End: job.addHashes copies the hashes that can change the answer
 //  5. jobs.start, submit: the job is queued for the workers, its reply after earlier ones
-//  6. workerPool.runJobs, job.run: a worker calls the function of the table, operations[tag].run
+//  6. workers.Pool.runJobs, job.Run: a worker calls the function of the table, operations[tag].run
 //  7. lookup.Service.Lookup asks the store; jobs.complete wakes the event loop (eventLoop.push)
 //  8. eventHandler.serveWaiting, conn.wake, jobs.applyCompleted, writeReply, conn.endTurn: the reply is written
+//
+// # Parts
+//
+// A conn is bytes in and out, timeouts, what it holds, and its life. Its session is what the bytes mean. They meet in
+// protocol: the reader of a conn feeds its session, and the conn wakes it, asks what is pending, has it refuse what
+// arrives, and closes it. The packages inside know neither:
+//
+//   - listen: addresses, and the connections that are accepted there
+//   - tlspair: TLS connections, as unix sockets that event loops serve
+//   - halfclosed: writing to a peer that has sent a FIN
+//   - kept: bytes that are served later
+//   - held: what bounds the bytes that connections hold, and who is closed when few are left
+//   - workers: goroutines that run jobs, connections in turn
+//   - description: the JSON of a pool request
+//   - sockets: what the kernel tells of a socket
 //
 // # Order
 //
@@ -47,9 +62,11 @@
 //   - kept: bytes that have arrived and are read later: after a barrier, or because the turn was over.
 //   - job: a request that a worker answers.
 //   - barrier: the job after which nothing is read before it has ended.
-//   - admission: what bounds the hashes that jobs hold.
+//   - admission: what bounds what connections hold.
 //   - apply: to apply what a job has found, as a pool or a credential.
-//   - memory account: counts what peers make the server hold (lookup.MemoryAccount).
+//   - memory: what connections hold, and the keys of a store. limits.max_memory bounds it.
+//   - memory account: what counts the keys, and has the bound (lookup.MemoryAccount).
+//   - index: the memory index. A pool is over it, or over a store.
 //   - pool: one engine's pool with its service; a session has one at a time, or none.
 //   - settings: what may change of a listener while it listens: its rules and its TLS.
 //   - authorization: the credential of a session and what it permits, as of some settings of its
@@ -74,9 +91,9 @@
 //
 // # Ownership and concurrency
 //
-// A conn and its session belong to their event loop. The fields of conn that closeOverdue, evictLate and drain use are
+// A conn and its session belong to their event loop. The fields of conn that closeOverdue, evictLate and Shutdown use are
 // atomic. Bytes that gnet passes to OnTraffic are borrowed until conn.serve returns, and so are the hashes of
-// session.Hashes. A job belongs to its event loop, but to a worker from workerPool.submit to jobs.complete; its
+// session.Hashes. A job belongs to its event loop, but to a worker from workers.Pool.Submit to jobs.complete; its
 // hashes are a pooled copy, released when it has run. Settings of listeners and limits are replaced as a whole, by
 // atomic pointers. Shutdown waits for all goroutines of the server.
 package server

@@ -118,7 +118,7 @@ func TestDrainOfNewcomers(t *testing.T) {
 	lookuptest.Eventually(t, "accepted", func() bool { return server.connections.Load() == 2 })
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(context.Background()) }()
-	lookuptest.Eventually(t, "draining", server.shuttingDown.Load)
+	lookuptest.Eventually(t, "draining", server.isShuttingDown)
 	close(release)
 	require.Equal(t, [][]byte{{1}, {}}, p.Next(t))
 	p.ClosedWithin(t)
@@ -180,11 +180,11 @@ func TestDrainTellsOfUnread(t *testing.T) {
 	<-held
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	require.NoError(t, server.drain(ctx), "nothing is lost of an idle connection")
+	require.NoError(t, server.closeConns(ctx), "nothing is lost of an idle connection")
 	_, err := p.Write(lookuptest.Encode([]byte("ping"), nil))
 	require.NoError(t, err)
 	lookuptest.Eventually(t, "it has arrived", func() bool { return server.conns.countUnread() == 1 })
-	require.ErrorContains(t, server.drain(ctx), "1 connections cut off")
+	require.ErrorContains(t, server.closeConns(ctx), "1 connections cut off")
 }
 
 // An event loop that ends by itself stops the server.

@@ -2,19 +2,16 @@ package server
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"syscall"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/hitline/hitline/lookup/internal/monotime"
-	"github.com/hitline/hitline/lookup/server/internal/sockets"
-	"github.com/hitline/hitline/lookup/server/internal/tlspair"
+	"github.com/hitline/hitline/internal/requesterror"
 )
+
+// What gnet calls, and its log.
 
 // eventHandler receives gnet's events. gnet calls OnOpen, OnTraffic and OnClose of a
 // connection on its event loop.
@@ -75,7 +72,7 @@ func (h *eventHandler) close(c *conn, err error) {
 	err = cmp.Or(c.err, c.exceededLimit(), err)
 	c.close()
 	if half, is := c.wire.(*halfClosed); is {
-		half.end()
+		half.End()
 	}
 	s.peers.connectionClosed(c.reason(), c.peer, err)
 	s.conns.tellEmptied()
@@ -121,7 +118,7 @@ func (h *eventHandler) actionAfter(c *conn, err error) gnet.Action {
 		c.end(closedByPeer)
 	case s.isClosing(c) && c.canClose():
 		c.end(closedDraining)
-	case c.protocol.isOver() && c.canClose():
+	case c.protocol.pending().over && c.canClose():
 		c.end(closedPoolGone)
 	default:
 		return gnet.None
@@ -129,123 +126,25 @@ func (h *eventHandler) actionAfter(c *conn, err error) gnet.Action {
 	return gnet.Close
 }
 
-// OnTick implements gnet.EventHandler. It runs on a goroutine of its own.
-func (h *eventHandler) OnTick() (time.Duration, gnet.Action) {
-	s := h.server
-	_ = s.recovering("looking for overdue connections", s.closeOverdue)
-	_ = s.recovering("looking for late connections", func() { s.conns.evictLate(s.admission.Scarce()) })
-	_ = s.recovering("closing accounts", s.pools.closeGone)
-	_ = s.recovering("looking for full indexes", func() { h.logEvictions(time.Now()) })
-	return sweepEvery, gnet.None
-}
-
-// sweepEvery is the interval of OnTick. Timeouts are seconds long.
-const sweepEvery = time.Second
-
-// closeOverdue closes the connections that have passed a timeout. An idle connection with
-// unread bytes is not closed: its loop is late, not its peer.
-func (s *Server) closeOverdue() {
-	s.sweeps.Add(1)
-	now := monotime.Now()
-	s.conns.each(func(c *conn) {
-		if c.unsent.bytes.Load() != 0 {
-			_ = c.wire.Wake(nil) // its event loop updates what is unsent
-		}
-		reason := c.overdue(now)
-		if reason == notClosed || reason.bySilence() && c.hasUnread() {
-			return
-		}
-		c.end(reason)
-		if err := c.wire.Close(); err != nil {
-			s.cfg.Logger.Warn("cannot close a connection", "reason", reason, "error", err)
-		}
-	})
-}
-
-// logEvictions logs once for each pool over memory that its index is full and evicts. At most one line comes a second.
-// It is called once a second, and not by two goroutines at a time.
-func (h *eventHandler) logEvictions(now time.Time) {
-	s := h.server
-	for _, p := range s.pools.list() {
-		age, evicts := p.service.Memory().EvictionAge(now)
-		if !evicts || p.evictionLogged {
-			continue
-		}
-		if _, ok := s.evictionLog.Admit(now); !ok {
-			continue // the next call logs it
-		}
-		p.evictionLogged = true
-		stat := p.service.Stat()
-		s.cfg.Logger.Warn("the memory index is full and evicts blocks: raise its bound if prompts come back later than unused_for",
-			"pool", p.name, "unused_for", age.Round(time.Second),
-			"entries", stat.Entries, "max_bytes", stat.MaxBytes, "max_entries", stat.MaxEntries)
-	}
-}
-
 // gnetLogger writes gnet's log to the server's. What gnet calls information is debug here, and its only
 // warning, which is of an event of a connection that has been closed since it was polled.
 type gnetLogger struct{ log *slog.Logger }
 
 func (l gnetLogger) Debugf(format string, args ...any) { l.log.Debug(fmt.Sprintf(format, args...)) }
-func (l gnetLogger) Infof(format string, args ...any)  { l.log.Debug(fmt.Sprintf(format, args...)) }
-func (l gnetLogger) Warnf(format string, args ...any)  { l.log.Debug(fmt.Sprintf(format, args...)) }
+
+func (l gnetLogger) Infof(format string, args ...any) { l.log.Debug(fmt.Sprintf(format, args...)) }
+
+func (l gnetLogger) Warnf(format string, args ...any) { l.log.Debug(fmt.Sprintf(format, args...)) }
+
 func (l gnetLogger) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
+
 func (l gnetLogger) Fatalf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
 
-// halfClose keeps a connection that gnet closes, if its peer has sent a FIN and waits for replies. It returns
-// false if there are none, or if they cannot be written. What gnet has not sent yet it may drop, so nothing can follow.
-func (h *eventHandler) halfClose(c *conn, g gnet.Conn, why error) bool {
-	s := h.server
-	if !errors.Is(why, io.EOF) || c.isAnswered() || g.OutboundBuffered() > 0 || sockets.IsBroken(g.Fd()) {
-		return false
-	}
-	fd, err := g.Dup()
+// recovering calls f for the server itself. A panic in it is logged and returned.
+func (s *Server) recovering(what string, f func()) error {
+	err := requesterror.Run(f)
 	if err != nil {
-		return false
+		s.cfg.Logger.Error("the server goes on after a fault", "in", what, "error", err)
 	}
-	socket, err := sockets.ConnOf(fd)
-	if err != nil {
-		return false
-	}
-	raw, err := socket.(syscall.Conn).SyscallConn()
-	if err != nil || !c.enter(stateHalfClosed, notClosed) {
-		_ = socket.Close()
-		return false
-	}
-	_ = socket.SetDeadline(time.Now().Add(s.jobTimeout()))
-	half := &halfClosed{of: c, socket: socket, written: make(chan struct{}, 1)}
-	_ = raw.Control(func(fd uintptr) { half.fd = int(fd) })
-	s.conns.mu.Lock()
-	c.wire = half
-	s.conns.mu.Unlock()
-	s.halfClosed.Go(half.write)
-	s.halfClosed.Go(func() {
-		_ = raw.Read(func(fd uintptr) bool { return sockets.IsBroken(int(fd)) }) // it fails after the deadline
-		_ = half.Close()
-	})
-	c.loop.push(c)
-	return true
-}
-
-// jobTimeout returns how long a job takes at most.
-func (s *shared) jobTimeout() time.Duration {
-	if s.backend == nil {
-		return tlspair.FlushTimeout
-	}
-	return max(s.backend.Config().Timeout, s.backend.Config().WriteTimeout)
-}
-
-// closeHalfClosed ends the half-closed connections, and waits for their goroutines. The event loops have ended.
-func (h *eventHandler) closeHalfClosed() {
-	s := h.server
-	var left []*conn
-	s.conns.each(func(c *conn) {
-		if _, is := c.wire.(*halfClosed); is {
-			left = append(left, c)
-		}
-	})
-	for _, c := range left {
-		h.close(c, nil)
-	}
-	s.halfClosed.Wait()
+	return err
 }

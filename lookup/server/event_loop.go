@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/cpu"
 	"golang.org/x/sys/unix"
 
-	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server/internal/held"
 	"github.com/hitline/hitline/lookup/tokens"
 )
 
@@ -20,14 +20,14 @@ import (
 // Tasks that are given to gnet run before it polls again. So the loop polls a socket, its wake socket, as if
 // it were a connection: a byte in it makes the loop call eventHandler.serveWaiting.
 type eventLoop struct {
-	_         cpu.CacheLinePad
-	metrics   *loopMetrics
-	limits    *atomic.Pointer[Limits] // of the server
-	admission *admission.Admission    // of what connections hold
-	memory    *lookup.MemoryAccount
-	recorder  *tokens.Recorder
-	turn      turn
-	wakeFD    int // the other end of its wake socket
+	_             cpu.CacheLinePad
+	metrics       *loopMetrics
+	limits        *atomic.Pointer[Limits] // of the server
+	admission     *held.Admission         // of what connections hold
+	memoryAccount *lookup.MemoryAccount
+	recorder      *tokens.Recorder
+	turn          turn
+	wakeFD        int // the other end of its wake socket
 
 	_        cpu.CacheLinePad // workers write to what follows
 	mu       sync.Mutex
@@ -121,4 +121,16 @@ func (l *eventLoop) endServing() {
 	if l.signaled = false; len(l.waiting) > 0 {
 		l.signalLocked()
 	}
+}
+
+// recordAsks records the requests of the turn whose replies were written, or could not be. at is when the peer was last
+// active, in monotime.
+func (l *eventLoop) recordAsks(written bool, at int64) {
+	asks := l.turn.asks
+	for i, a := range asks {
+		a.Answered = a.Answered && written
+		l.recorder.Record(a, at)
+		asks[i] = nil
+	}
+	l.turn.asks = asks[:0]
 }

@@ -207,7 +207,7 @@ func TestStopAfterFIN(t *testing.T) {
 			defer cancel()
 			down := make(chan error, 1)
 			go func() { down <- server.Shutdown(ctx) }()
-			lookuptest.Eventually(t, "draining", server.shuttingDown.Load)
+			lookuptest.Eventually(t, "draining", server.isShuttingDown)
 			if answered {
 				close(g.Open)
 				p.Expect(t, hitText(8))

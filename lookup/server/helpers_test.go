@@ -44,6 +44,9 @@ func startLogging(t testing.TB, cfg lookup.ServiceConfig, limits Limits, logger 
 	return server
 }
 
+// isShuttingDown reports whether Shutdown was called.
+func (s *Server) isShuttingDown() bool { return s.phase.reached(phaseShutdown) }
+
 // startTest starts a server that ends with the test.
 func startTest(t testing.TB, server *Server) {
 	t.Helper()

@@ -76,12 +76,14 @@ func TestLookupDurations(t *testing.T) {
 		begun(5e-6, 1, 0)
 
 		ses.jobs.barrier = new(job) // what comes next waits
+		ses.conn.unanswered.Store(1)
 		feed(slices.Concat(short, short))
 		require.Empty(t, observations(server.LookupDurations()))
 		time.Sleep(80 * time.Millisecond)
 		feed(short)
 		time.Sleep(10 * time.Millisecond)
 		ses.jobs.barrier = nil
+		ses.conn.unanswered.Store(0)
 		require.NoError(t, wake(ses))
 		begun(0.1, 3, 270*time.Millisecond) // they were kept in one chunk, which has the time of its first bytes
 

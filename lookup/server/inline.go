@@ -9,6 +9,52 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
+// inlineRequest is the lookup, store or evict that is served over the memory index as its hashes
+// arrive, on the event loop. It has a value from Begin to the request's end.
+type inlineRequest struct {
+	active bool
+	query  *lookup.Query // of a lookup, otherwise nil
+	change lookup.Change // of a store or an evict
+	err    error         // why the request cannot be served
+}
+
+// release releases what an unfinished request holds. Keys that have arrived are stored.
+func (r *inlineRequest) release() {
+	if r.query != nil {
+		r.query.Release()
+		r.query = nil
+	}
+	r.active, r.change, r.err = false, lookup.Change{}, nil
+}
+
+// refuse makes an unfinished lookup fail, which then holds nothing.
+func (r *inlineRequest) refuse(err error) {
+	if r.query != nil {
+		r.query.Release()
+		r.query, r.err = nil, err
+	}
+}
+
+// held returns the bytes of memory that it holds.
+func (r *inlineRequest) held() int {
+	if r.query == nil {
+		return 0
+	}
+	return r.query.Held()
+}
+
+// addHashes serves the next hashes. It returns false if no more are needed.
+func (r *inlineRequest) addHashes(q *netproto.Request, hashes []byte) (wanted bool) {
+	switch {
+	case r.err != nil:
+		return false
+	case r.query != nil:
+		return r.query.Add(hashes)
+	}
+	r.err = r.change.Add(hashes, q.HashLen)
+	return r.err == nil
+}
+
 // beginInline begins a lookup, a store or an evict. It returns false if no hash is needed.
 func (s *session) beginInline(q *netproto.Request) (wanted bool) {
 	r := &s.inline

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -54,7 +53,7 @@ func (s *shared) pongFor(p *pool) []byte {
 	if p != nil {
 		cache, alignment = &p.pong, p.service.PromptAlignment()
 	}
-	draining, limits := s.draining.Load(), s.limits.Load()
+	draining, limits := s.phase.reached(phaseDraining), s.limits.Load()
 	if made := cache.Load(); made != nil && made.draining == draining && made.limits == limits {
 		return made.frame
 	}
@@ -66,23 +65,10 @@ func (s *shared) pongFor(p *pool) []byte {
 	return made.frame
 }
 
-// RequestTags returns the keys that Stat.Requests may have. The caller owns the result.
-func RequestTags() (names []string) {
-	for tag := range netproto.Tag(netproto.NumTags) {
-		names = append(names, tag.String())
-	}
-	return names
-}
+// echoBytes bounds the reply to a ping.
+func echoBytes(j *job) int { return max(len(j.q.Echo), len(j.session.shared.pongFor(nil))+20) }
 
-// RequestNames returns the keys that Stat.NotAllowed may have. The caller owns the result.
-func RequestNames() (names []string) {
-	for tag := range netproto.Tag(netproto.NumTags) {
-		if !access.Permissions(0).Allows(tag) {
-			names = append(names, tag.String())
-		}
-	}
-	return names
+func applyPing(s *session, j *job) error {
+	j.done(s.shared.pingReply(&j.q, j.pool))
+	return nil
 }
-
-// tagName returns the name of a request.
-func tagName(tag int) string { return netproto.Tag(tag).String() }

@@ -1,10 +1,8 @@
 package server
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/hitline/hitline/bufpool"
@@ -12,12 +10,15 @@ import (
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/server/internal/workers"
 	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/netproto"
 )
 
+// One job: what it takes from its request, what it holds, and its reply. jobs.go has its way through the server.
+
 // job is a request that a worker answers. It belongs to the event loop of its connection, and to a
-// worker from workerPool.submit to jobs.complete.
+// worker from workers.Pool.Submit to jobs.complete.
 type job struct {
 	session *session
 	q       netproto.Request // a copy, from jobs.start on; before it has its tag alone
@@ -53,15 +54,15 @@ type jobLookup struct {
 	expected  int           // hashes whose blocks the store is likely to have
 	answer    lookup.Answer // of a worker
 	missing   tokens.Missing
-	ask       *tokens.Ask // records it, nil if nothing is recorded; the event loop's alone
-	askIndex  int         // of the job in asks.jobs, if it has an ask
+	ask       *tokens.Event // records it, nil if nothing is recorded; the event loop's alone
+	askIndex  int           // of the job in asks.jobs, if it has an ask
 }
 
 // poolSetup is the pool that a connection is to have.
 type poolSetup struct {
-	pool   *pool                    // counted as having the connection
-	rules  *coordinator.Coordinator // that the client has described, nil if it has described none
-	client clientInfo
+	pool  *pool                    // counted as having the connection
+	rules *coordinator.Coordinator // that the client has described, nil if it has described none
+	asker string                   // see description.Description
 }
 
 // newJob returns a job for a request of a session.
@@ -84,29 +85,6 @@ func (j *job) found() *pool {
 		return nil
 	}
 	return j.setup.pool
-}
-
-// jobs are the jobs of a session. All fields belong to its event loop, except those that mu guards,
-// and queues, which the mutexes of the worker pools guard. Workers read ctx, which is set before the first job is
-// submitted, and once the connection is closed they count down submittedBytes under mu.
-type jobs struct {
-	session    *session
-	current    *job            // being received, nil if none
-	waiting    *job            // the one that must not be run yet, nil if none: see mustWait
-	running    int             // that workers have or will have
-	barrier    *job            // nothing after it is read before it has ended; nil if there is none
-	last       map[string]*job // the last unanswered one of each envelope
-	replyBytes int             // of replies that wait for those before them
-	bytes      int             // job.bytes of all
-	queues     [numWorkerKinds]connQueue
-
-	submittedBytes int // job.bytes of those that workers have
-
-	ctx    context.Context // ends with the connection; nil before the first job
-	cancel context.CancelFunc
-
-	mu        sync.Mutex
-	completed []*job // by workers; not taken by the event loop yet
 }
 
 // addHashes copies the next hashes. It returns false if no more are needed.
@@ -161,12 +139,12 @@ func (j *job) release() {
 	}
 }
 
-// size returns largeSize for a job that is not small, or much work for its keys.
-func (j *job) size() jobSize {
-	if !j.isSmall() || j.pool != nil && !j.service.IsSmall(j.neededBytes) {
-		return largeSize
+// Size implements workers.Job. A job is large if it is not small, or much work for its keys.
+func (j *job) Size() workers.Size {
+	if !j.isSmall() || j.pool != nil && !j.service.HasFewKeys(j.neededBytes) {
+		return workers.Large
 	}
-	return smallSize
+	return workers.Small
 }
 
 // done sets the reply 01 with further frames, which are encoded.
@@ -199,11 +177,63 @@ func (j *job) copiedBytes() int {
 	return n
 }
 
-// held returns the bytes of memory that jobs hold.
-func (js *jobs) held() int {
-	n := js.bytes
-	if js.current != nil && js.current.copied != nil {
-		n += cap(js.current.copied.B)
+// prepare checks the hashes that are announced and sets how many bytes of them are needed.
+func (j *job) prepare(q *netproto.Request) (err error) {
+	if err := j.pool.checkHashes(q, j.session.conn.limits.Load()); err != nil {
+		return err
+	}
+	n := q.NumHashes
+	if operations[q.Tag].lookup {
+		j.lookup.start = int64(q.Start)
+		if j.lookup.numTokens, n, err = j.service.Needed(q.NumTokens, q.Unaligned, j.lookup.start, q.NumHashes); err != nil {
+			return err
+		}
+	}
+	j.neededBytes = n * q.HashLen
+	if err := j.session.shared.checkNeeded(j.neededBytes); err != nil {
+		return err
+	}
+	s := j.session
+	only := s.conn.unanswered.Load() == 0 && s.conn.unsent.bytes.Load() == 0 && j.isSmall()
+	if !only && !s.conn.fits(j.neededBytes) { // none of them need be copied
+		return errNoMemory
+	}
+	return nil
+}
+
+// isBarrier reports whether what follows a job is read when it has ended.
+func (j *job) isBarrier() bool { return operations[j.q.Tag].changes || j.query != nil }
+
+// checkNeeded refuses a job that needs more bytes of hashes than it will ever be given.
+func (s *shared) checkNeeded(bytes int) error {
+	if limit := s.admission.MaxRequest(); bytes > admission.SmallBytes && int64(bytes) > limit {
+		text := fmt.Sprintf("%d bytes of hashes, this server takes %d at a time (see limits.max_memory)", bytes, limit)
+		return &limitError{text: text, limit: limit}
+	}
+	return nil
+}
+
+// workBytes returns how many more bytes a job takes at most, until its reply is sent: bits of its hashes, and the
+// reply.
+func (j *job) workBytes() (n int) {
+	op := &operations[j.q.Tag]
+	if op.lookup && j.copied != nil {
+		n = bitBytes * len(j.pool.blockSizes) * (len(j.copied.B)/j.q.HashLen/64 + 1)
+	}
+	if op.replyBytes != nil {
+		n += op.replyBytes(j)
 	}
 	return n
+}
+
+// bitBytes is how many bytes the rules take for 64 hashes in a group: three bits a hash over a store, and over memory
+// two and what an explanation keeps of ranks.
+const bitBytes = 3 * 8
+
+// doneIf sets the reply 01 if err is nil, and returns err.
+func (j *job) doneIf(err error) error {
+	if err == nil {
+		j.done(nil)
+	}
+	return err
 }

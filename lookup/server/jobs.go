@@ -3,13 +3,39 @@ package server
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
-	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/server/internal/workers"
 	"github.com/hitline/hitline/netproto"
 )
+
+// The jobs of a session, from the first byte of a request to its end: begin, accept, start, submit, complete, apply.
+
+// jobs are the jobs of a session. All fields belong to its event loop, except those that mu guards,
+// and queues, which the mutexes of the worker pools guard. Workers read ctx, which is set before the first job is
+// submitted, and once the connection is closed they count down submittedBytes under mu.
+type jobs struct {
+	session    *session
+	current    *job            // being received, nil if none
+	waiting    *job            // the one that must not be run yet, nil if none: see mustWait
+	running    int             // that workers have or will have
+	barrier    *job            // nothing after it is read before it has ended; nil if there is none
+	last       map[string]*job // the last unanswered one of each envelope
+	replyBytes int             // of replies that wait for those before them
+	bytes      int             // job.bytes of all
+	queues     [numWorkerKinds]workers.Queue
+
+	submittedBytes int // job.bytes of those that workers have
+
+	ctx    context.Context // ends with the connection; nil before the first job
+	cancel context.CancelFunc
+
+	mu        sync.Mutex
+	completed []*job // by workers; not taken by the event loop yet
+}
 
 // begin begins a job that has hashes. It returns false if none of them is needed.
 func (js *jobs) begin(q *netproto.Request) (wanted bool) {
@@ -33,30 +59,6 @@ func (js *jobs) check(tag netproto.Tag) error {
 		return fmt.Errorf("%w: %d requests of this connection have no reply yet", errBusy, limits.MaxInFlight)
 	case js.replyBytes > limits.MaxUnsent:
 		return fmt.Errorf("%w: %d bytes of replies wait for those before them", errBusy, js.replyBytes)
-	}
-	return nil
-}
-
-// prepare checks the hashes that are announced and sets how many bytes of them are needed.
-func (j *job) prepare(q *netproto.Request) (err error) {
-	if err := j.pool.checkHashes(q, j.session.conn.limits.Load()); err != nil {
-		return err
-	}
-	n := q.NumHashes
-	if operations[q.Tag].lookup {
-		j.lookup.start = int64(q.Start)
-		if j.lookup.numTokens, n, err = j.service.Needed(q.NumTokens, q.Unaligned, j.lookup.start, q.NumHashes); err != nil {
-			return err
-		}
-	}
-	j.neededBytes = n * q.HashLen
-	if err := j.session.shared.checkNeeded(j.neededBytes); err != nil {
-		return err
-	}
-	s := j.session
-	only := s.conn.unanswered.Load() == 0 && s.conn.unsent.bytes.Load() == 0 && j.isSmall()
-	if !only && !s.conn.fits(j.neededBytes) { // none of them need be copied
-		return errNoMemory
 	}
 	return nil
 }
@@ -112,9 +114,6 @@ func (js *jobs) start(j *job, q *netproto.Request) {
 	js.submit(j)
 }
 
-// isBarrier reports whether what follows a job is read when it has ended.
-func (j *job) isBarrier() bool { return operations[j.q.Tag].changes || j.query != nil }
-
 // mustWait reports whether a job must wait for those before it: because it changes something, or for memory. It is
 // charged the most that it may take. If no others are left to wait for, it fails with errNoMemory.
 func (js *jobs) mustWait(j *job) bool {
@@ -156,18 +155,18 @@ func (js *jobs) submit(j *job) {
 	}
 	js.running++
 	js.submittedBytes += j.bytes
-	s.shared.workers[kind].submit(&js.queues[kind], j)
+	s.shared.workers[kind].Submit(&js.queues[kind], j)
 }
 
 // answerKnown answers a small lookup of blocks that were found a moment ago: an engine asks so at each step for
 // a request that it cannot schedule. Two threads need not be woken for it. It returns false for other jobs.
 func (j *job) answerKnown() bool {
 	op := &operations[j.q.Tag]
-	if !op.lookup || op.inline != overMemory || j.query != nil {
+	if !op.lookup || op.inline != overIndex || j.query != nil {
 		return false
 	}
 	j.session.turn.lookSoon()
-	answer, ok := j.service.Backend().LookupKnown(j.lookup.numTokens, j.hashes())
+	answer, ok := j.service.Backend().LookupRemembered(j.lookup.numTokens, j.hashes())
 	if ok {
 		j.lookup.answer, j.reply = answer, appendHit(j.reply, j.q.Envelope, answer.Hit)
 		j.release()
@@ -175,9 +174,8 @@ func (j *job) answerKnown() bool {
 	return ok
 }
 
-// run serves the job and completes it. A worker calls it. Jobs that change nothing end with their
-// connection.
-func (j *job) run() {
+// Run implements workers.Job: it serves the job and completes it. Jobs that change nothing end with their connection.
+func (j *job) Run() {
 	js, op := j.session.jobs, &operations[j.q.Tag]
 	ctx := js.ctx
 	if op.changes {
@@ -192,10 +190,11 @@ func (j *job) run() {
 	j.session.jobs.complete(j)
 }
 
-// runBefore serves the job before its deadline. A panic is the error of the job.
+// runBefore serves the job before its deadline, which ctx has unless the operation is coalesced. A panic is the error
+// of the job.
 func (j *job) runBefore(ctx context.Context, op *operation) (err error) {
 	defer requesterror.Recover(&err)
-	if !j.deadline.IsZero() {
+	if !j.deadline.IsZero() && !op.coalesced {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, j.deadline)
 		defer cancel()
@@ -322,11 +321,25 @@ func (js *jobs) close() {
 	s.shared.inFlight.Add(-s.conn.unanswered.Swap(0))
 }
 
-// checkNeeded refuses a job that needs more bytes of hashes than it will ever be given.
-func (s *shared) checkNeeded(bytes int) error {
-	if limit := s.admission.MaxRequest(); bytes > admission.SmallBytes && int64(bytes) > limit {
-		text := fmt.Sprintf("%d bytes of hashes, this server takes %d at a time (see limits.max_memory)", bytes, limit)
-		return &limitError{text: text, limit: limit}
+// charge charges a job that has not been answered, as part of what its connection holds. It returns false, and charges
+// it as before, if that is more and the connection may not hold it.
+func (js *jobs) charge(j *job, bytes int) bool {
+	s := js.session
+	grown := bytes - j.bytes
+	js.bytes += grown
+	if grown > 0 && !s.conn.charge() {
+		js.bytes -= grown
+		return false
 	}
-	return nil
+	j.bytes = bytes
+	return true
+}
+
+// held returns the bytes of memory that jobs hold.
+func (js *jobs) held() int {
+	n := js.bytes
+	if js.current != nil && js.current.copied != nil {
+		n += cap(js.current.copied.B)
+	}
+	return n
 }

@@ -104,21 +104,23 @@ func TestWhoIsClosing(t *testing.T) {
 	raw, zmtp := openSession(server, new(replies)), openSession(server, new(replies))
 	zmtp.conn.times.zmtp.Store(true)
 	for _, test := range []struct {
-		closing   uint32
+		phase     phase
 		silent    time.Duration
 		raw, zmtp bool
 	}{
-		{closingNone, time.Hour, false, false},
-		{closingZMTP, 0, false, false},
-		{closingZMTP, zmtpPause, false, true},
-		{closingAll, 0, true, true},
+		{phaseServing, time.Hour, false, false},
+		{phaseDraining, time.Hour, false, false},
+		{phaseClosingZMTP, 0, false, false},
+		{phaseClosingZMTP, zmtpPause, false, true},
+		{phaseShutdown, time.Hour, false, false},
+		{phaseClosingAll, 0, true, true},
 	} {
-		server.closing.Store(test.closing)
+		server.phase.advance(test.phase)
 		for _, ses := range []*session{raw, zmtp} {
 			ses.conn.times.lastActive.Store(monotime.Now() - int64(test.silent))
 			require.Equal(t, ses == raw && test.raw || ses == zmtp && test.zmtp, server.isClosing(ses.conn), "%+v", test)
 			ses.conn.times.lastActive.Store(monotime.Now() + int64(time.Hour))
-			require.Equal(t, test.closing == closingAll, server.isClosing(ses.conn), "active")
+			require.Equal(t, test.phase == phaseClosingAll, server.isClosing(ses.conn), "active")
 		}
 	}
 }
@@ -163,7 +165,7 @@ func TestIPCTakenOver(t *testing.T) {
 	_, err = serveOn(t, nil, "ipc://"+path)
 	require.ErrorIs(t, err, unix.EADDRINUSE, "it does not stop")
 	end, _ := drainUntil(t, old, time.Hour)
-	lookuptest.Eventually(t, "draining", old.draining.Load)
+	lookuptest.Eventually(t, "draining", old.Draining)
 	next, err := serveOn(t, nil, "ipc://"+path)
 	require.NoError(t, err)
 	require.False(t, isDraining(t, lookuptest.DialPeer(t, next.Addrs()[0])), "who connects now has the next one")
@@ -181,7 +183,7 @@ func TestIPCTakenOver(t *testing.T) {
 // A server ends when its last connection does: who was on it waits for the next one.
 func TestDrainEndsWithTheLastConnection(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
-	server.drainPoll = time.Hour
+	server.closePoll = time.Hour
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	require.False(t, isDraining(t, p))
 	_, err := p.Write([]byte("\x01\x04pi")) // begins a request
@@ -191,7 +193,7 @@ func TestDrainEndsWithTheLastConnection(t *testing.T) {
 	defer cancel()
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(ctx) }()
-	lookuptest.Eventually(t, "it closes connections", func() bool { return server.closing.Load() == closingAll })
+	lookuptest.Eventually(t, "it closes connections", func() bool { return server.phase.reached(phaseClosingAll) })
 	_, err = p.Write([]byte("ng\x00\x00"))
 	require.NoError(t, err)
 	require.Equal(t, []byte{1}, p.Next(t)[0])

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server/internal/listen"
 	"github.com/hitline/hitline/netproto"
 )
+
+// The limits that are configured, and their defaults.
 
 // Limits protect a server from its peers. Zero fields mean the defaults of DefaultLimits; a
 // zero IdleTimeout means none.
@@ -95,23 +96,26 @@ func OpenFileLimit() uint64 { return listen.OpenFileLimit() }
 // lookups of 2,048 hashes, or 8 of 16,384, then wait for each other.
 const maxInFlightBytes = 4 << 20
 
-// admissionBounds returns what bounds the bytes that connections hold, for all and for each: three quarters of the
-// account, as garbage takes as much again before it is collected, or five sixteenths of it if the keys of a store are
-// charged to the same one (RemoteConfig.Memory). Half of them, over a store at most RemoteConfig.MaxBytes, is for all.
-// What is left is divided among as many connections as there may be: so each may hold some, whatever others do.
-func admissionBounds(memory *lookup.MemoryAccount, backend *lookup.SharedBackend, maxConnections int) (common, share int64) {
-	_, held, _ := memory.Usage()
-	if held <= 0 {
-		held = DefaultLimits().MaxMemory
+// inEffect returns the limits with zero fields replaced, and MaxConnections lowered to what the
+// limit of open files allows.
+func (l Limits) inEffect(cfg *Config, listeners []Listener) Limits {
+	l = l.withDefaults()
+	files := OpenFileLimit()
+	if capped := listen.CapConnections(l.MaxConnections, files, descriptorsOf(listeners), uint64(cfg.OtherConnections)); capped < l.MaxConnections {
+		cfg.Logger.Warn("max_connections lowered to what the limit of open files allows; raise it (ulimit -n)",
+			"max_connections", capped, "configured", l.MaxConnections, "open_files", files)
+		l.MaxConnections = capped
 	}
-	if backend != nil && backend.Config().Memory == memory {
-		held = held * 5 / 16
-	} else {
-		held = held * 3 / 4
+	return l
+}
+
+// descriptorsOf returns how many descriptors a connection has at maxConns: one, or one and a pair of
+// sockets if a listener is one of TLS.
+func descriptorsOf(listeners []Listener) uint64 {
+	for i := range listeners {
+		if listeners[i].TLS != nil {
+			return 3
+		}
 	}
-	common = held / 2
-	if backend != nil {
-		common = min(common, backend.Config().MaxBytes)
-	}
-	return common, (held - common) / int64(maxConnections)
+	return 1
 }

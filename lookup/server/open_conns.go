@@ -2,9 +2,8 @@ package server
 
 import (
 	"sync"
-	"time"
 
-	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/lookup/server/internal/held"
 )
 
 // openConns are the open connections of a server. Safe for concurrent use.
@@ -29,7 +28,7 @@ func (o *openConns) remove(c *conn) {
 	delete(o.all, c)
 }
 
-// tellEmptied tells who drains the server if there is no connection any more.
+// tellEmptied tells Server.closeConns if there is no connection any more.
 func (o *openConns) tellEmptied() {
 	if o.number() > 0 {
 		return
@@ -74,36 +73,16 @@ func (o *openConns) wake(f func(c *conn) bool) {
 	})
 }
 
-// evictLate closes connections if over bytes of memory are to be freed: see evictLate.
+// evictLate closes connections if over bytes of memory are to be freed: see held.EvictLate.
 func (o *openConns) evictLate(over int64) {
 	if over <= 0 {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	all := make([]evictable, 0, len(o.all))
+	all := make([]held.Evictable, 0, len(o.all))
 	for c := range o.all {
 		all = append(all, evictableConn{c})
 	}
-	evictLate(over, all)
-}
-
-// evictableConn is a connection as evictLate sees it.
-type evictableConn struct{ *conn }
-
-// admitted implements evictable.
-func (c evictableConn) admitted() int64 { return c.loop.admission.Admitted(&c.held) }
-
-// isLate implements evictable: the peer has left a request unfinished or replies unread for a second.
-func (c evictableConn) isLate() bool {
-	isLate := func(since int64) bool { return since != 0 && monotime.Now()-since > int64(time.Second) }
-	return isLate(c.times.messageSince.Load()) || isLate(c.unsent.since.Load())
-}
-
-// evict implements evictable. openConns.mu is held.
-func (c evictableConn) evict() {
-	if c.end(closedMemory) {
-		c.loop.memory.Refuse()
-		_ = c.wire.Close() // its event loop frees the memory
-	}
+	held.EvictLate(over, all)
 }

@@ -6,6 +6,9 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
+// How each kind of request is served. The functions are in lookups.go, masks.go, explain.go, changes.go, stat.go,
+// instance.go, pool_request.go and authenticate.go.
+
 // operation says how a kind of request is served. What frames it has is in package netproto, and
 // which permission it needs in package access.
 type operation struct {
@@ -15,6 +18,7 @@ type operation struct {
 	hit        bool // its reply has a hit
 	from       bool // it has a start
 	callsStore bool // if the pool is over a store
+	coalesced  bool // its calls of a store may serve others, too: the service makes their context
 	changes    bool // it takes effect after what came before it, and before what follows
 	// run serves a job and sets its reply. A worker calls it. nil: there is nothing to do there.
 	run func(ctx context.Context, j *job) error
@@ -29,9 +33,9 @@ type inlineKind uint8
 
 const (
 	never inlineKind = iota
-	overMemory
+	overIndex
 	always
 )
 
-// operations is filled in operations.go.
+// operations says how each kind is served. It is filled in operations.go.
 var operations [netproto.NumTags]operation

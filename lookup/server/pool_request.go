@@ -1,38 +1,25 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
-	"reflect"
 	"strings"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server/internal/description"
 	"github.com/hitline/hitline/netproto"
 )
 
-// description is the JSON of a pool request: the fields of the pool, its name, and what the client says of itself.
-type description struct {
-	Name   *string         `json:"name"`
-	Client json.RawMessage `json:"client"`
-	coordinator.Pool
-}
+// Requests that change the pool of a connection, and its other ways to one.
 
 // runPool finds the described pool, or makes it.
 func runPool(_ context.Context, j *job) (err error) {
-	setup := new(poolSetup)
-	setup.pool, setup.rules, setup.client, err = j.session.shared.describedPool(j.q.Description, j.credential)
-	j.setup = setup
+	j.setup, err = j.session.shared.describedPool(j.q.Description, j.credential)
 	return err
 }
 
@@ -40,7 +27,7 @@ func runPool(_ context.Context, j *job) (err error) {
 func applyPool(s *session, j *job) error {
 	s.shared.pools.move(s.pool, nil)
 	s.setPool(j.setup.pool, j.setup.rules)
-	j.setup, s.asks.asker = nil, j.setup.client.asker()
+	j.setup, s.asks.asker = nil, j.setup.asker
 	reply := s.pool.reply(s.service.Coordinator())
 	reply.ResetRefused = resetRefused(s.service, &s.authorization)
 	return j.doneJSON(reply)
@@ -71,95 +58,25 @@ func (js *jobs) undoSetup(j *job) {
 	}
 }
 
-// describedPool returns the pool of a request, one that there is or a new one, and the described rules,
-// nil if it was only named. A connection of the pool is counted. c is the credential of the connection,
-// nil if it has none.
-func (s *shared) describedPool(text []byte, c *access.Credential) (*pool, *coordinator.Coordinator, clientInfo, error) {
-	d, onlyName, err := parseDescription(text)
+// describedPool returns the pool of a request, one that there is or a new one, with the described rules, nil if it was
+// only named. A connection of the pool is counted. c is the credential of the connection, nil if it has none.
+func (s *shared) describedPool(text []byte, c *access.Credential) (*poolSetup, error) {
+	d, err := description.Parse(text)
 	if err != nil {
-		return nil, nil, clientInfo{}, fmt.Errorf("the description of the pool cannot be read: %s", describeJSONError(err))
+		return nil, err
 	}
-	info := parseClient(d.Client)
-	if d.Name != nil && !(onlyName && *d.Name == "") {
-		if err := CheckPoolName(*d.Name); err != nil {
-			return nil, nil, info, err
+	if d.HasName && !(d.OnlyName && d.Name == "") {
+		if err := CheckPoolName(d.Name); err != nil {
+			return nil, err
 		}
 	}
-	if onlyName {
-		p, err := s.pools.findByName(*d.Name, c)
-		return p, nil, info, err
+	setup := &poolSetup{asker: d.Asker}
+	if d.OnlyName {
+		setup.pool, err = s.pools.findByName(d.Name, c)
+	} else if setup.rules, err = d.Rules(); err == nil {
+		setup.pool, err = s.pools.get(d.Name, setup.rules, c)
 	}
-	name := ""
-	if d.Name != nil {
-		name = *d.Name
-	}
-	p, rules, err := s.describe(name, d.Pool, c)
-	return p, rules, info, err
-}
-
-// describe is describedPool for a description. name may be empty.
-func (s *shared) describe(name string, described coordinator.Pool, c *access.Credential) (*pool, *coordinator.Coordinator, error) {
-	if err := checkSize(&described); err != nil {
-		return nil, nil, err
-	}
-	rules, err := coordinator.New(described)
-	if field := (*fielderror.Error)(nil); errors.As(err, &field) {
-		err = field.Err
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("the described pool: %w", err)
-	}
-	p, err := s.pools.get(name, rules, c)
-	return p, rules, err
-}
-
-// parseDescription decodes the JSON of a pool request. onlyName says that it has no field of a pool, but a name.
-func parseDescription(text []byte) (d description, onlyName bool, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&d); err != nil {
-		return d, false, err
-	}
-	if decoder.More() {
-		return d, false, fmt.Errorf("text behind the object")
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return d, false, err
-	}
-	maps.DeleteFunc(fields, func(key string, _ json.RawMessage) bool { return strings.EqualFold(key, "client") })
-	return d, len(fields) == 1 && d.Name != nil, nil
-}
-
-// describeJSONError returns what a peer needs to know of an error of package json.
-func describeJSONError(err error) string {
-	var mistyped *json.UnmarshalTypeError
-	if errors.As(err, &mistyped) {
-		if mistyped.Field == "" {
-			return fmt.Sprintf("a JSON %s, and not an object", mistyped.Value)
-		}
-		return fmt.Sprintf("%s is a JSON %s, want %s", strings.TrimPrefix(mistyped.Field, "Pool."), mistyped.Value, jsonTypeName(mistyped.Type))
-	}
-	return strings.TrimPrefix(err.Error(), "json: ")
-}
-
-// jsonTypeName names the JSON that a field of a description takes.
-func jsonTypeName(t reflect.Type) string {
-	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
-		return "a string"
-	}
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.String:
-		return "a string"
-	case reflect.Slice:
-		return "a list"
-	case reflect.Struct:
-		return "an object"
-	default:
-		return "a whole number"
-	}
+	return setup, err
 }
 
 // renewWords are the words for api.Pool.Renew.

@@ -401,14 +401,14 @@ func FuzzDescription(f *testing.F) {
 			return lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: &lookuptest.KeyStore{}})
 		}})
 		require.NoError(t, err)
-		p, _, _, err := server.describedPool(text, nil)
+		setup, err := server.describedPool(text, nil)
 		if err != nil {
 			return
 		}
-		again, _, _, err := server.describedPool(text, nil)
+		again, err := server.describedPool(text, nil)
 		require.NoError(t, err)
-		require.Same(t, p, again)
-		_, err = json.Marshal(p.reply(p.service.Coordinator()))
+		require.Same(t, setup.pool, again.pool)
+		_, err = json.Marshal(setup.pool.reply(setup.pool.service.Coordinator()))
 		require.NoError(t, err)
 	})
 }

@@ -102,32 +102,9 @@ var (
 	errUnknownPool  = errors.New("no pool of this name")
 	errNotAccepted  = errors.New("this server has other pools and accepts no further ones: configure it, or set accept_pools")
 	errTooManyPools = errors.New("all described pools have connections, and there are max_pools of them")
-	errPoolTooLarge = errors.New("too many groups and ranks for a described pool")
 	errPoolDiffers  = errors.New("the description differs from the")
-	errPoolText     = errors.New("too long for a described pool")
 	errNotOfTenant  = errors.New("no such pool among those that this connection may use")
 )
-
-// Bounds of a description, so that it takes some milliseconds of work and some megabytes.
-const (
-	maxDescribedRanks = 4096 // groups times ranks: each takes a key prefix
-	maxDescribedText  = 512  // bytes of a text: model_name and cache_prefix are in each prefix
-)
-
-// checkSize returns an error if a described pool exceeds the bounds.
-func checkSize(p *coordinator.Pool) error {
-	for _, text := range []struct{ field, value string }{
-		{"model_name", p.ModelName}, {"cache_prefix", p.CachePrefix}, {"kv_cache_layout", p.KVCacheLayout}, {"vllm", p.VLLM},
-	} {
-		if len(text.value) > maxDescribedText {
-			return fmt.Errorf("%s is %w: %d bytes, at most %d", text.field, errPoolText, len(text.value), maxDescribedText)
-		}
-	}
-	if n := p.NumRanks(); n > maxDescribedRanks {
-		return fmt.Errorf("%w: %d, at most %d", errPoolTooLarge, n, maxDescribedRanks)
-	}
-	return nil
-}
 
 // differsError is an errPoolDiffers with the fields.
 type differsError struct {
@@ -419,16 +396,37 @@ func (ps *pools) list() []*pool {
 	return ps.visibleTo(nil)
 }
 
-// pong is the frame of the reply to a ping, and what it was made of.
-type pong struct {
-	draining bool
-	limits   *Limits
-	frame    []byte
-}
-
 // acceptor returns what makes described pools, nil if none are accepted.
 func (ps *pools) acceptor() func(coordinator.Pool) (*lookup.Service, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return ps.accept
+}
+
+// newPools returns the pools of cfg and the service of the server's own. It sets the backend
+// of cfg.
+func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
+	if cfg.MaxPools <= 0 {
+		cfg.MaxPools = DefaultMaxPools
+	}
+	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, logger: cfg.Logger}
+	if service != nil {
+		cfg.Backend = service.Backend().Shared()
+	} else if len(cfg.Pools) > 0 && cfg.Pools[0].Service != nil {
+		cfg.Backend = cfg.Pools[0].Service.Backend().Shared()
+	}
+	ps.backend = cfg.Backend
+	var err error
+	if ps.byName, err = ps.configured(service, cfg.Pools, cfg.AcceptPool); err != nil {
+		return nil, err
+	}
+	ps.own = ps.byName[""]
+	return ps, nil
+}
+
+// pong is the frame of the reply to a ping, and what it was made of.
+type pong struct {
+	draining bool
+	limits   *Limits
+	frame    []byte
 }

@@ -6,16 +6,6 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// running reports whether stop has not ended yet.
-func (s *Server) running() bool {
-	select {
-	case <-s.done:
-		return false
-	default:
-		return true
-	}
-}
-
 // Ready returns nil if the server accepts connections, its backend's breaker is not open, and Config.Ready
 // returns nil. Otherwise it returns ErrNotReady with the reason: not listening yet or the text of SetPreparing,
 // draining, stopped, the backend, or the error of Config.Ready.
@@ -32,7 +22,7 @@ func (s *Server) Ready() error {
 		return fmt.Errorf("%w: not listening yet", ErrNotReady)
 	}
 	switch {
-	case s.draining.Load():
+	case s.Draining():
 		return fmt.Errorf("%w: draining", ErrNotReady)
 	case s.backend != nil && s.backend.Down():
 		if failure := s.backend.Failure(); failure != nil {
@@ -49,7 +39,7 @@ func (s *Server) Ready() error {
 }
 
 // Draining reports whether Drain or Shutdown was called.
-func (s *Server) Draining() bool { return s.draining.Load() }
+func (s *Server) Draining() bool { return s.phase.reached(phaseDraining) }
 
 // BackendFailure returns why the latest call of the backend failed, nil if it did not. The server may be
 // ready all the same.

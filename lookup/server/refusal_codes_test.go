@@ -19,6 +19,7 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server/internal/description"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -254,8 +255,8 @@ func badForPool(t *testing.T) (list []badRequest) {
 	bad("the description of the pool cannot be read: "+unknownKind.Error(), frames("pool", `{"groups":[{"kind":"x"}]}`))
 	bad(`the description of the pool cannot be read: unknown field "tp"`, frames("pool", `{"tp":2}`))
 	bad(CheckPoolName("a b").Error(), frames("pool", `{"name":"a b"}`))
-	add(api.RefusalTooLarge, maxDescribedRanks, "too many groups and ranks for a described pool: 5000, at most 4096", frames("pool", `{"tp_size":5000,"num_kv_head":5000}`))
-	add(api.RefusalTooLarge, maxDescribedText, "model_name is too long for a described pool: 513 bytes, at most 512", frames("pool", `{"model_name":"`+longestText[:513]+`"}`))
+	add(api.RefusalTooLarge, description.MaxRanks, "too many groups and ranks for a described pool: 5000, at most 4096", frames("pool", `{"tp_size":5000,"num_kv_head":5000}`))
+	add(api.RefusalTooLarge, description.MaxText, "model_name is too long for a described pool: 513 bytes, at most 512", frames("pool", `{"model_name":"`+longestText[:513]+`"}`))
 	bad("the described pool: block_size 24 is not a multiple of hash_block_size 16", frames("pool", `{"groups":[{"block_size":24}]}`))
 
 	add(api.RefusalNotAuthenticated, 0, "not authenticated: no such token", authFrames("nobody"))
@@ -441,7 +442,7 @@ func heldServer(t *testing.T, cfg lookup.ServiceConfig, limits Limits) (server *
 	}})
 	release = sync.OnceFunc(func() { close(open) })
 	t.Cleanup(release)
-	for i := range server.workers[computing].maxRunning[smallSize] {
+	for i := range numComputing() {
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		p.Send(t, lookuptest.Encode(frames("pool", fmt.Sprintf(`{"model_name":"held-%d"}`, i))...))
 		<-holding

@@ -12,6 +12,7 @@ import (
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server/internal/description"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -63,7 +64,7 @@ func (s *session) countRefused(r *api.Refusal, err error) {
 	case r.Refusal == api.RefusalBusy:
 		s.conn.loop.metrics.busy.Add(1)
 		if errors.Is(err, errNoMemory) {
-			s.shared.memory.Refuse()
+			s.shared.memoryAccount.Refuse()
 		}
 	case r.Refusal == api.RefusalNotAuthenticated: // which failAuth has logged
 		return
@@ -110,8 +111,8 @@ var codes = []struct {
 	{api.RefusalNoPool, 0, []error{errNoPool, errUnknownPool, errNotOfTenant}},
 	{api.RefusalPoolDiffers, 0, []error{errPoolDiffers}},
 	{api.RefusalBusy, 0, []error{errBusy}},
-	{api.RefusalTooLarge, maxDescribedRanks, []error{errPoolTooLarge}},
-	{api.RefusalTooLarge, maxDescribedText, []error{errPoolText}},
+	{api.RefusalTooLarge, description.MaxRanks, []error{description.ErrTooLarge}},
+	{api.RefusalTooLarge, description.MaxText, []error{description.ErrText}},
 	{api.RefusalTooLarge, api.MaxRuns, []error{lookup.ErrTooManyRuns}},
 	{api.RefusalTooLarge, 0, []error{lookup.ErrTooManyKeys}},
 	{api.RefusalUnsupported, 0, []error{errNotAccepted, errTooManyPools, lookup.ErrResetRank, lookup.ErrUnsupported, index.ErrClasses}},

@@ -16,10 +16,10 @@ func (s *Server) SetLimits(limits Limits) error {
 		return err
 	}
 	limits = limits.inEffect(s.cfg, s.listeners)
-	if s.ownMemory {
-		s.memory.SetMax(limits.MaxMemory)
+	if s.ownAccount {
+		s.memoryAccount.SetMax(limits.MaxMemory)
 	}
-	s.admission.Resize(admissionBounds(s.memory, s.backend, limits.MaxConnections))
+	s.admission.Resize(admissionBounds(s.memoryAccount, s.backend, limits.MaxConnections))
 	s.limits.Store(&limits)
 	return nil
 }

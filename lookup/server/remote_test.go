@@ -208,6 +208,37 @@ func TestRemoteTimeout(t *testing.T) {
 	require.Zero(t, st.BackendErrors)
 }
 
+// A request's time begins when it arrives, not when a worker takes it.
+func TestRemoteTimeInQueue(t *testing.T) {
+	first, keys := lookuptest.Chain("first", 8, 32), lookuptest.Chain("a", 8, 32)
+	for name, request := range map[string][]byte{
+		"lookup":  lookupOf("", keys),
+		"plan":    planOf("", keys),
+		"explain": append(netproto.AppendLookupFrom(nil, nil, netproto.TagExplain, 128, 0, 32, len(keys)), keys...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, gate := lookuptest.Filled(t, first, keys), lookuptest.NewGate()
+			deadlines := make(chan time.Time, 2)
+			store.Before = func(ctx context.Context, op string, _ []string) error {
+				at, _ := ctx.Deadline()
+				deadlines <- at
+				return gate.Wait(ctx)
+			}
+			cfg := patient
+			cfg.Workers = 1
+			server := startRemote(t, store, cfg, Limits{})
+			p, other := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
+			p.Send(t, lookupOf("", first))
+			<-deadlines
+			other.Send(t, request, plainOf("ping", netproto.TagPing))
+			other.Expect(t, "ping 01")
+			arrived := time.Now()
+			close(gate.Open)
+			require.False(t, (<-deadlines).After(arrived.Add(cfg.Timeout)))
+		})
+	}
+}
+
 // TestRemoteMaxBytes fills RemoteConfig.MaxBytes with a request that waits for the store, and one that has not
 // arrived whole.
 func TestRemoteMaxBytes(t *testing.T) {
@@ -370,7 +401,7 @@ func TestRemoteDrain(t *testing.T) {
 	lookuptest.Eventually(t, "it is asked", func() bool { return g.Held.Load() == 1 })
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(context.Background()) }()
-	lookuptest.Eventually(t, "draining", server.shuttingDown.Load)
+	lookuptest.Eventually(t, "draining", server.isShuttingDown)
 	select {
 	case err := <-down:
 		t.Fatalf("shut down with requests in flight: %v", err)
@@ -395,7 +426,7 @@ func TestDrainWaitsForUnsentReplies(t *testing.T) {
 			lookuptest.Eventually(t, "replies are unsent", func() bool { return server.conns.countBusy() == 1 })
 			down := make(chan error, 1)
 			go func() { down <- server.Shutdown(context.Background()) }()
-			lookuptest.Eventually(t, "draining", server.shuttingDown.Load)
+			lookuptest.Eventually(t, "draining", server.isShuttingDown)
 			for range pings {
 				require.Len(t, p.Next(t)[1], 64000)
 			}

@@ -1,36 +1,12 @@
 package server
 
 import (
-	"golang.org/x/sys/cpu"
-
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/netproto"
 )
 
-// newSession makes what an accepted connection is for.
-func newSession(shared *shared, c *conn, p *pendingConn) *session {
-	parts := new(struct { // what other event loops write to is on other cache lines
-		_       cpu.CacheLinePad
-		session session
-		jobs    jobs
-		asks    asks
-		_       cpu.CacheLinePad
-	})
-	s := &parts.session
-	s.conn, s.turn, s.shared, s.jobs, s.asks = c, &c.loop.turn, shared, &parts.jobs, &parts.asks
-	s.jobs.session, s.asks.session = s, s
-	s.authorization = authorization{times: c.times, listener: p.listener, settings: p.settings, certificates: p.certificates}
-	c.protocol = s
-	s.setPool(shared.pools.enterOwn(), nil)
-	s.begin()
-	return s
-}
-
-// begin gives the connection the authorization that follows from its listener and its certificates.
-func (s *session) begin() {
-	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.Names()))
-	s.beginWithFirstPool()
-}
+// The requests of a connection, as their bytes arrive: a session is the netproto.Handler of its conn, and its protocol.
+// It calls conn.flush, fail, endRequest and nextMessage, and for memory charge and fits.
 
 // wake implements protocol: jobs have ended, or the listener has new settings.
 func (s *session) wake() {
@@ -39,33 +15,27 @@ func (s *session) wake() {
 	}
 }
 
-// blocked implements protocol.
-func (s *session) blocked() bool {
-	return s.jobs.barrier != nil || s.jobs.running > 0 && !s.conn.fits(jobBytes)
-}
-
-// isOver implements protocol.
-func (s *session) isOver() bool { return s.pool.isGone() }
-
 // close implements protocol.
 func (s *session) close() {
 	s.asks.drop()
-	s.sent(false)
 	s.inline.release()
 	s.jobs.close()
 	s.shared.pools.move(s.pool, nil)
 }
 
-// holds implements protocol.
-func (s *session) holds() holding {
+// pending implements protocol.
+func (s *session) pending() pending {
 	js := s.jobs
-	h := holding{bytes: s.asks.current.Bytes() + s.inline.held() + js.held(), waits: js.running > 0}
-	if j := js.waiting; j != nil && j.isSmall() {
-		h.small = j.bytes
-	} else if s.conn.unanswered.Load() == 1 && s.conn.unsent.bytes.Load() == 0 && js.bytes <= admission.SmallBytes {
-		h.small = js.bytes // replies that others do not read leave room for the only request of a peer
+	p := pending{
+		bytes: s.asks.current.Bytes() + s.inline.held() + js.held(),
+		waits: js.running > 0, barrier: js.barrier != nil, over: s.pool.isGone(),
 	}
-	return h
+	if j := js.waiting; j != nil && j.isSmall() {
+		p.small = j.bytes
+	} else if s.conn.unanswered.Load() == 1 && s.conn.unsent.bytes.Load() == 0 && js.bytes <= admission.SmallBytes {
+		p.small = js.bytes // replies that others do not read leave room for the only request of a peer
+	}
+	return p
 }
 
 // refuse implements protocol.
@@ -95,7 +65,7 @@ func (s *session) Begin(q *netproto.Request) bool {
 // after a pending job is a job, too: their effects and replies have an order.
 func (s *session) answersInline(tag netproto.Tag) bool {
 	kind := operations[tag].inline
-	return s.conn.unanswered.Load() == 0 && (kind == always || kind == overMemory && s.shared.backend == nil)
+	return s.conn.unanswered.Load() == 0 && (kind == always || kind == overIndex && s.shared.backend == nil)
 }
 
 // Hashes implements netproto.Handler.

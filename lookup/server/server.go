@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server/internal/held"
 	"github.com/panjf2000/gnet/v2"
 )
 
@@ -20,17 +20,17 @@ type Server struct {
 	*lifecycle
 	*shared
 
-	cfg       *Config
-	ownMemory bool               // nobody else changes the bound of memory
-	listeners []Listener         // as configured
-	cancel    context.CancelFunc // ends jobs
-	events    *eventHandler
-	engine    *gnet.Client // event loops without listeners
-	acceptor  *acceptor    // of all bound listeners
-	addrs     []string     // bound, see Addrs
+	cfg        *Config
+	ownAccount bool               // the memory account is the server's: nobody else changes its bound
+	listeners  []Listener         // as configured
+	cancel     context.CancelFunc // ends jobs
+	events     *eventHandler
+	engine     *gnet.Client // event loops without listeners
+	acceptor   *acceptor    // of all bound listeners
+	addrs      []string     // bound, see Addrs
 
 	conns       openConns
-	drainPoll   time.Duration  // between looks at connections that are being closed; a test makes it long
+	closePoll   time.Duration  // between looks at connections that are being closed; a test makes it long
 	halfClosed  sync.WaitGroup // the goroutines of half-closed connections
 	sweeps      atomic.Int64   // calls of closeOverdue, see watch
 	evictionLog loglimit.Limit // of logEvictions
@@ -64,8 +64,8 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	limits := cfg.Limits.inEffect(&cfg, listeners)
-	ownMemory := cfg.Memory == nil
-	if ownMemory {
+	ownAccount := cfg.Memory == nil
+	if ownAccount {
 		cfg.Memory = lookup.NewMemoryAccount(limits.MaxMemory)
 	}
 	accounts := newAccounting(&cfg)
@@ -74,11 +74,11 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		p.account = pools.open(p.service)
 	}
 	s := &Server{
-		lifecycle: newLifecycle(), cfg: &cfg, ownMemory: ownMemory, listeners: listeners,
-		conns: openConns{all: map[*conn]struct{}{}, emptied: make(chan struct{}, 1)}, drainPoll: drainPoll,
+		lifecycle: newLifecycle(), cfg: &cfg, ownAccount: ownAccount, listeners: listeners,
+		conns: openConns{all: map[*conn]struct{}{}, emptied: make(chan struct{}, 1)}, closePoll: closePoll,
 		shared: &shared{
-			backend: cfg.Backend, pools: pools, accounts: accounts, memory: cfg.Memory, peers: newPeerLog(cfg.Logger),
-			admission: admission.New(admissionBounds(cfg.Memory, cfg.Backend, limits.MaxConnections)),
+			backend: cfg.Backend, pools: pools, accounts: accounts, memoryAccount: cfg.Memory, peers: newPeerLog(cfg.Logger),
+			admission: held.New(admissionBounds(cfg.Memory, cfg.Backend, limits.MaxConnections)),
 			loops:     eventLoops{all: map[gnet.EventLoop]*eventLoop{}}, instance: newInstance(cfg.Version),
 		},
 	}

@@ -1,12 +1,14 @@
 package server
 
 import (
+	"golang.org/x/sys/cpu"
+
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/access"
-	"github.com/hitline/hitline/lookup/tokens"
 	"github.com/hitline/hitline/netproto"
 )
+
+// What a session has. requests.go has what it does.
 
 // session is what the requests of a connection mean: who may, in which order, inline or by a worker. It implements
 // protocol, and belongs to the event loop of its conn.
@@ -25,69 +27,40 @@ type session struct {
 	asks   *asks         // what is recorded of it
 }
 
-// authorization is what the peer of a connection may do, and why. It belongs to the connection's
-// event loop.
-type authorization struct {
-	times        *times // of the connection
-	listener     *listener
-	settings     *Settings // of the listener, those that the other fields follow from
-	certificates access.Certificates
-	credential   *access.Credential // nil for an anonymous peer
-	permissions  access.Permissions
+// newSession makes what an accepted connection is for.
+func newSession(shared *shared, c *conn, p *pendingConn) *session {
+	parts := new(struct { // what other event loops write to is on other cache lines
+		_       cpu.CacheLinePad
+		session session
+		jobs    jobs
+		asks    asks
+		_       cpu.CacheLinePad
+	})
+	s := &parts.session
+	s.conn, s.turn, s.shared, s.jobs, s.asks = c, &c.loop.turn, shared, &parts.jobs, &parts.asks
+	s.jobs.session, s.asks.session = s, s
+	s.authorization = authorization{times: c.times, listener: p.listener, settings: p.settings, certificates: p.certificates}
+	c.protocol = s
+	s.setPool(shared.pools.enterOwn(), nil)
+	s.begin()
+	return s
 }
 
-// asks are what a session records of its requests.
-type asks struct {
-	session *session
-	current *tokens.Ask // of the request that is being received, nil if nothing is recorded
-	asker   string      // of its lookups: what its client says, else a host; "" before the first
-	jobs    []*job      // those without an answer that have an ask
+// begin gives the connection the authorization that follows from its listener and its certificates.
+func (s *session) begin() {
+	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.Names()))
+	s.beginWithFirstPool()
 }
 
-// inlineRequest is the lookup, store or evict that is served over the memory index as its hashes
-// arrive, on the event loop. It has a value from Begin to the request's end.
-type inlineRequest struct {
-	active bool
-	query  *lookup.Query // of a lookup, otherwise nil
-	change lookup.Change // of a store or an evict
-	err    error         // why the request cannot be served
-}
-
-// release releases what an unfinished request holds. Keys that have arrived are stored.
-func (r *inlineRequest) release() {
-	if r.query != nil {
-		r.query.Release()
-		r.query = nil
-	}
-	r.active, r.change, r.err = false, lookup.Change{}, nil
-}
-
-// refuse makes an unfinished lookup fail, which then holds nothing.
-func (r *inlineRequest) refuse(err error) {
-	if r.query != nil {
-		r.query.Release()
-		r.query, r.err = nil, err
-	}
-}
-
-// held returns the bytes of memory that it holds.
-func (r *inlineRequest) held() int {
-	if r.query == nil {
-		return 0
-	}
-	return r.query.Held()
-}
-
-// addHashes serves the next hashes. It returns false if no more are needed.
-func (r *inlineRequest) addHashes(q *netproto.Request, hashes []byte) (wanted bool) {
+// problemOf returns why a request that has ended cannot be served, nil if it can.
+func (s *session) problemOf(q *netproto.Request) error {
 	switch {
-	case r.err != nil:
-		return false
-	case r.query != nil:
-		return r.query.Add(hashes)
+	case s.denied != nil:
+		return s.denied
+	case q.Problem != nil:
+		return q.Problem
 	}
-	r.err = r.change.Add(hashes, q.HashLen)
-	return r.err == nil
+	return nil
 }
 
 // setPool makes p, which may be nil, the pool of the connection. The pools have counted it.
@@ -114,21 +87,9 @@ func (s *session) leavePool() {
 	s.setPool(nil, nil)
 }
 
-// nameOf returns the name of a credential, empty for an anonymous peer.
-func nameOf(c *access.Credential) string {
-	if c == nil {
-		return ""
+// beginWithFirstPool gives the connection of a tenant the first of its pools.
+func (s *session) beginWithFirstPool() {
+	if s.credential.IsTenant() {
+		s.setPool(s.shared.pools.moveToFirst(s.credential, s.pool), nil)
 	}
-	return c.Name
-}
-
-// problemOf returns why a request that has ended cannot be served, nil if it can.
-func (s *session) problemOf(q *netproto.Request) error {
-	switch {
-	case s.denied != nil:
-		return s.denied
-	case q.Problem != nil:
-		return q.Problem
-	}
-	return nil
 }

@@ -9,6 +9,21 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
+// ServedPool is a pool that a server serves.
+type ServedPool struct {
+	Name    string // "" for the server's own
+	Service *lookup.Service
+
+	// Described says that a client has described the pool. The server sets it, and ignores that of Config.Pools.
+	Described bool
+}
+
+// GonePool is a pool that SetPools has removed.
+type GonePool struct {
+	Name   string // "" for the server's own
+	Blocks int64  // entries of its memory index, which nobody finds any more; 0 over a store
+}
+
 // configured returns the pools of a configuration by their names: of those that there are already what is served.
 func (ps *pools) configured(own *lookup.Service, named []ServedPool, accept func(coordinator.Pool) (*lookup.Service, error)) (map[string]*pool, error) {
 	if own == nil && len(named) == 0 && accept == nil {
@@ -117,25 +132,4 @@ func (ps *pools) ownPool() *pool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return ps.own
-}
-
-// newPools returns the pools of cfg and the service of the server's own. It sets the backend
-// of cfg.
-func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
-	if cfg.MaxPools <= 0 {
-		cfg.MaxPools = DefaultMaxPools
-	}
-	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, logger: cfg.Logger}
-	if service != nil {
-		cfg.Backend = service.Backend().Shared()
-	} else if len(cfg.Pools) > 0 && cfg.Pools[0].Service != nil {
-		cfg.Backend = cfg.Pools[0].Service.Backend().Shared()
-	}
-	ps.backend = cfg.Backend
-	var err error
-	if ps.byName, err = ps.configured(service, cfg.Pools, cfg.AcceptPool); err != nil {
-		return nil, err
-	}
-	ps.own = ps.byName[""]
-	return ps, nil
 }

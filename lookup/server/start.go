@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server/internal/listen"
 )
+
+// How a server begins.
 
 // Start binds all addresses and serves them in the background. It returns when all are
 // bound, or with an error if one cannot be. ctx bounds Start alone: its later end does not stop the server. A server
@@ -24,7 +25,7 @@ func (s *Server) Start(ctx context.Context) error {
 	defer close(s.startEnded)
 	defer s.cancelStart()
 	if err := s.serve(ctx); err != nil {
-		if s.shuttingDown.Load() {
+		if s.phase.reached(phaseShutdown) {
 			s.stop(nil)
 			return ErrServerClosed
 		}
@@ -34,7 +35,7 @@ func (s *Server) Start(ctx context.Context) error {
 	close(s.booted)
 	go s.watch(maxMissedSweeps)
 	if err := ctx.Err(); err != nil {
-		if s.shuttingDown.Load() {
+		if s.phase.reached(phaseShutdown) {
 			return errors.Join(ErrServerClosed, s.stopServing(nil))
 		}
 		return errors.Join(err, s.stopServing(err))
@@ -72,7 +73,7 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	s.workers = startWorkers(s.backend)
 	if s.backend != nil {
-		s.renewer = lookup.StartRenewer(s.backend, s.memory)
+		s.renewer = lookup.StartRenewer(s.backend, s.memoryAccount)
 	}
 	s.accounts.start()
 	s.acceptor = startAcceptor(s, s.engine, listeners)
@@ -113,117 +114,3 @@ func closeListeners(listeners []*listener) {
 // Addrs returns the bound addresses, with the actual ports, in the order of Config.Listeners.
 // It is valid after Start has returned nil. The caller must not modify it.
 func (s *Server) Addrs() []string { return s.addrs }
-
-// Done returns a channel that is closed when the server has stopped, by Shutdown or by
-// itself, or has failed to start. Err then says why.
-func (s *Server) Done() <-chan struct{} { return s.done }
-
-// Err returns nil if the server stopped because of Shutdown. Otherwise it wraps ErrStopped
-// and the reason, also after a later Shutdown. It is valid after Done is closed.
-func (s *Server) Err() error {
-	if s.err != nil {
-		return fmt.Errorf("%w: %w", ErrStopped, s.err)
-	}
-	return nil
-}
-
-// Shutdown stops listening, and then closes each connection once its open requests are answered
-// and the peer has read the replies. When ctx ends it closes the remaining ones and returns
-// an error. It returns Err if the server had stopped by itself. It may be called at any
-// time and repeatedly; the server cannot be started after it.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.draining.Store(true)
-	if !s.beginShutdown() {
-		s.stop(nil)
-		return nil
-	}
-	select {
-	case <-s.startEnded:
-	case <-ctx.Done(): // Start stops what it has started
-		select {
-		case <-s.startEnded:
-		default:
-			return fmt.Errorf("the server is still starting: %w", ctx.Err())
-		}
-	}
-	if !s.running() {
-		return s.Err()
-	}
-	cut := s.drain(ctx)
-	if err := s.stopServing(nil); err != nil {
-		return errors.Join(cut, err)
-	}
-	return errors.Join(cut, s.Err()) // it may have stopped by itself while draining
-}
-
-// stopTimeout bounds the closing of loops and connections. No peer can delay that, so it
-// only guards against bugs.
-const stopTimeout = 10 * time.Second
-
-// stopServing closes all listeners, connections and loops at once. why is as for stop.
-func (s *Server) stopServing(why error) error {
-	s.conns.each(func(c *conn) { c.end(closedDraining) })
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	s.acceptor.close(ctx) // before the loops stop, because enroll waits for a loop
-	go s.stop(why)
-	select {
-	case <-s.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("event loops did not stop within %v", stopTimeout)
-	}
-}
-
-// stop ends the event loops, if they run, and then the workers. why is nil if Shutdown was
-// called. Only the first call has an effect.
-func (s *Server) stop(why error) {
-	s.stopOnce.Do(func() {
-		if s.engine != nil {
-			if err := s.engine.Stop(); err != nil && why == nil {
-				s.cfg.Logger.Warn("event loops did not stop as they should", "error", err)
-			}
-		}
-		if s.acceptor != nil {
-			s.acceptor.tls.Close()
-		}
-		s.events.closeHalfClosed()
-		s.cancel()
-		s.workers.stop() // after the loops, which submit to them
-		if s.renewer != nil {
-			s.renewer.Stop() // after the loops, too
-		}
-		s.accounts.stop()
-		s.loops.closeWakeSockets() // after the workers, which write to them
-		s.err = why
-		close(s.done)
-	})
-}
-
-// maxMissedSweeps is how many sweeps in a row must be missing before watch stops the
-// server. An overloaded machine delays sweeps and watch alike.
-const maxMissedSweeps = 10
-
-// watch stops the server when an event loop has ended by itself: new connections would go
-// to that loop and hang. gnet reports it only by calling OnTick no longer.
-func (s *Server) watch(maxMissed int) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	last, missed := int64(0), 0
-	for missed < maxMissed {
-		select {
-		case <-s.done:
-			return
-		case <-tick.C:
-		}
-		if n := s.sweeps.Load(); n != last {
-			last, missed = n, 0
-		} else {
-			missed++
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), sweepEvery)
-	defer cancel()
-	s.acceptor.close(ctx)
-	s.stop(errors.New("an event loop ended"))
-}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net"
 	"sync/atomic"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/histogram"
+	"github.com/hitline/hitline/netproto"
 	"github.com/hitline/hitline/simd"
 )
 
@@ -52,7 +54,7 @@ func (s *shared) statOf(p *pool) api.Stat {
 	st := s.poolStat(p)
 	st.Pools, st.PoolNames = s.pools.names(nil)
 	st.Connections = s.connections.Load()
-	st.Memory, _, st.MemoryRefused = s.memory.Usage()
+	st.Memory, _, st.MemoryRefused = s.memoryAccount.Usage()
 	st.Requests, st.Closed, st.NotAllowed = map[string]int64{}, map[string]int64{}, map[string]int64{}
 	for _, m := range s.loops.metrics() {
 		addCounts(st.Requests, m.requests[:], tagName)
@@ -83,7 +85,7 @@ func (s *shared) poolStat(p *pool) api.Stat {
 	}
 	st.Instance, st.StartTime = s.instance.ID, s.instance.StartTime
 	st.MaxConnections = int64(s.limits.Load().MaxConnections)
-	_, st.MaxMemory, _ = s.memory.Usage()
+	_, st.MaxMemory, _ = s.memoryAccount.Usage()
 	return st
 }
 
@@ -135,3 +137,34 @@ func (s *shared) tokensOf(p *pool) *api.PoolTokens { return s.accounts.Status(p.
 // Instance returns the instance that pings and stats name. Each Server is another one. PromptAlignment, which is of a
 // connection's pool, is 0, and Draining is false. The caller must not modify Requests.
 func (s *Server) Instance() api.Instance { return s.identity() }
+
+// statBytes bounds the reply to a stat.
+func statBytes(j *job) int {
+	const counters, quotes = 40 << 10, 3 // with the askers of a pool
+	return counters + min(j.session.shared.pools.number(), api.MaxPoolNames)*(MaxPoolName+quotes)
+}
+
+func runStat(_ context.Context, j *job) error {
+	return j.doneJSON(j.session.shared.statFor(j.session.conn.peer, j.credential, j.pool))
+}
+
+// RequestTags returns the keys that Stat.Requests may have. The caller owns the result.
+func RequestTags() (names []string) {
+	for tag := range netproto.Tag(netproto.NumTags) {
+		names = append(names, tag.String())
+	}
+	return names
+}
+
+// RequestNames returns the keys that Stat.NotAllowed may have. The caller owns the result.
+func RequestNames() (names []string) {
+	for tag := range netproto.Tag(netproto.NumTags) {
+		if !access.Permissions(0).Allows(tag) {
+			names = append(names, tag.String())
+		}
+	}
+	return names
+}
+
+// tagName returns the name of a request.
+func tagName(tag int) string { return netproto.Tag(tag).String() }

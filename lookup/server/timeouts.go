@@ -1,11 +1,56 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
+	"sync/atomic"
 	"time"
 
-	"github.com/hitline/hitline/lookup/server/internal/sockets"
+	"github.com/hitline/hitline/netproto"
 )
+
+// Timeouts of a connection: what they go by, and which it has passed.
+
+// times are what the timeouts of a connection go by. The event loop sets them at the end of a turn, other goroutines
+// read them. Times are in monotime, 0 for none.
+type times struct {
+	lastActive     atomic.Int64 // when the peer last sent, or got an answer of a job: IdleTimeout counts from it
+	messageSince   atomic.Int64 // when the message that is being received began
+	handshakeSince atomic.Int64 // when the unfinished ZMTP handshake began
+	ttl            atomic.Int64 // of the ZMTP peer's heartbeat, in nanoseconds
+	zmtp           atomic.Bool  // its peer speaks ZMTP
+	expires        atomic.Int64 // when its authorization does, in Unix microseconds, as nanoseconds end in 2262; 0: never
+}
+
+// update sets the times at the end of a turn. messageReadAt is of the message that is being received.
+func (t *times) update(reader *netproto.Reader, messageReadAt int64) {
+	since, handshake := int64(0), int64(0)
+	if reader.InMessage() {
+		since = messageReadAt
+	}
+	if reader.InHandshake() {
+		handshake = cmp.Or(t.handshakeSince.Load(), t.lastActive.Load())
+	}
+	setIfOther(&t.messageSince, since)
+	setIfOther(&t.handshakeSince, handshake)
+	setIfOther(&t.ttl, int64(reader.TTL()))
+	if reader.ZMTP() && !t.zmtp.Load() {
+		t.zmtp.Store(true)
+	}
+}
+
+// setIfOther sets a value that others read, if it has changed: a store costs more than a load.
+func setIfOther(v *atomic.Int64, to int64) {
+	if v.Load() != to {
+		v.Store(to)
+	}
+}
+
+// expiredAt reports whether the authorization has expired at a time.
+func (t *times) expiredAt(now time.Time) bool {
+	expires := t.expires.Load()
+	return expires != 0 && now.UnixMicro() >= expires
+}
 
 // overdue returns the timeout that a connection has passed, notClosed if it has passed none. Any goroutine may call it.
 func (c *conn) overdue(now int64) closeReason {
@@ -16,7 +61,7 @@ func (c *conn) overdue(now int64) closeReason {
 	if t.expiredAt(time.Now()) {
 		return closedExpired
 	}
-	if c.kept.size() > 0 { // the server is late, not its peer
+	if c.kept.Size() > 0 { // the server is late, not its peer
 		return notClosed
 	}
 	if since := t.messageSince.Load(); since != 0 && now-since > int64(limits.MessageTimeout) {
@@ -52,21 +97,4 @@ func (c *conn) exceededLimit() error {
 		return errExpired
 	}
 	return nil
-}
-
-// isBusy reports whether a request is unfinished or a reply not sent. Any goroutine may call it.
-func (c *conn) isBusy() bool {
-	return c.kept.size() > 0 || c.unsent.bytes.Load() != 0 || c.times.messageSince.Load() != 0 || c.unanswered.Load() != 0
-}
-
-// canClose reports whether closing the connection now loses nothing: no unfinished or
-// unread request, and no unsent reply. Its event loop calls it.
-func (c *conn) canClose() bool {
-	return c.isAnswered() && c.times.messageSince.Load() == 0 && c.wire.OutboundBuffered() == 0 && !c.hasUnread()
-}
-
-// hasUnread reports whether the peer has sent bytes that are not read yet. What a TLS connection
-// has goes first: it moves from there to wire. The event loop calls it, or who holds openConns.mu.
-func (c *conn) hasUnread() bool {
-	return c.tls != nil && c.tls.HasPending() || sockets.HasUnread(c.wire.Fd())
 }

@@ -386,7 +386,7 @@ func TestTLSShutdownAnswersWhatHasArrived(t *testing.T) {
 	lookuptest.Eventually(t, "arrived", func() bool { return server.conns.countUnread() == 1 })
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(context.Background()) }()
-	lookuptest.Eventually(t, "draining", func() bool { return server.shuttingDown.Load() })
+	lookuptest.Eventually(t, "draining", server.isShuttingDown)
 	close(release)
 	require.Equal(t, [][]byte{{1}, []byte("late")}, p.Next(t))
 	require.NoError(t, <-down)

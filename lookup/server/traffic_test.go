@@ -156,7 +156,7 @@ func (s *Server) numKeeping() (n int) {
 	s.conns.mu.Lock()
 	defer s.conns.mu.Unlock()
 	for c := range s.conns.all {
-		if c.kept.size() > 0 {
+		if c.kept.Size() > 0 {
 			n++
 		}
 	}

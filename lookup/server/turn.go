@@ -34,7 +34,7 @@ type turn struct {
 	ended    uint  // requests that have ended
 	minEnded uint  // the turn is not over before
 	answered []answeredLookups
-	asks     []*tokens.Ask // of requests whose replies are in out
+	asks     []*tokens.Event // of requests whose replies are in out: see eventLoop.recordAsks
 }
 
 // answeredLookups are lookups that began with one read.

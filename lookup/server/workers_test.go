@@ -14,6 +14,7 @@ import (
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server/internal/workers"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -190,8 +191,8 @@ func TestKeysAreWork(t *testing.T) {
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
 	require.NoError(t, err)
 	const keys = 3 + 1 // of a hash
-	for bytes, want := range map[int]jobSize{admission.SmallBytes / keys: smallSize, admission.SmallBytes/keys + 1: largeSize} {
-		require.Equal(t, want, (&job{pool: newPool("", service), service: service, neededBytes: bytes}).size(), bytes)
+	for bytes, want := range map[int]workers.Size{admission.SmallBytes / keys: workers.Small, admission.SmallBytes/keys + 1: workers.Large} {
+		require.Equal(t, want, (&job{pool: newPool("", service), service: service, neededBytes: bytes}).Size(), bytes)
 	}
 }
 

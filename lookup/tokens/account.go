@@ -74,7 +74,7 @@ type Account struct {
 	askers   askers
 	counts   Counts
 	closed   int64        // requests that are counted
-	lost     atomic.Int64 // asks that are not accounted for, since too many were on their way
+	lost     atomic.Int64 // events that are not accounted for, since too many were on their way
 	adapted  int64        // when table.adapt was last called
 }
 
@@ -95,20 +95,20 @@ func (a *Account) advance(at int64) int64 {
 }
 
 // apply accounts for a record. It returns about how many blocks it has marked.
-func (a *Account) apply(r *Ask) (work int) {
+func (a *Account) apply(r *Event) (work int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.advance(r.at)
 	a.closeDue(now)
 	switch r.kind {
-	case recordStored:
+	case eventStored:
 		a.stored(r, now)
-	case recordRemoved:
+	case eventRemoved:
 		a.removed(r)
-	case recordEmptied:
+	case eventEmptied:
 		a.emptied = now
 		a.looks.clear()
-	case recordSuspect:
+	case eventSuspect:
 		a.suspect = now
 		a.looks.clear()
 	default:
@@ -118,7 +118,7 @@ func (a *Account) apply(r *Ask) (work int) {
 }
 
 // asked accounts for an ask. It returns about how many blocks it has marked.
-func (a *Account) asked(r *Ask, now int64) (work int) {
+func (a *Account) asked(r *Event, now int64) (work int) {
 	if r.NumHashes == 0 { // nothing tells its request from others
 		a.count(&request{key: requestKey{asker: r.asker}, last: lastOf(r)})
 		return 1

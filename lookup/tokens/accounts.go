@@ -38,10 +38,10 @@ type Accounts struct {
 	idle  atomic.Bool  // Run sleeps until something is recorded
 	wake  chan struct{}
 
-	mu        sync.Mutex // held while asks are accounted for: they are, in the order in which they were recorded
+	mu        sync.Mutex // held while events are accounted for: they are, in the order in which they were recorded
 	recorders []*Recorder
 	accounts  map[*Account]struct{}
-	batch     []*Ask
+	batch     []*Event
 	epoch     uint64 // of the store, when it was last looked at
 }
 
@@ -141,7 +141,7 @@ func (s *Accounts) drain() (some bool) {
 	for _, r := range s.recorders {
 		s.batch = r.take(s.batch)
 	}
-	slices.SortStableFunc(s.batch, func(x, y *Ask) int { return cmp.Compare(x.at, y.at) }) // of several event loops
+	slices.SortStableFunc(s.batch, func(x, y *Event) int { return cmp.Compare(x.at, y.at) }) // of several event loops
 	work := 0
 	for i, a := range s.batch {
 		if work += a.account.apply(a); work > workAtOnce {

@@ -78,7 +78,7 @@ func stepEnd(step int) float64 {
 
 // measure counts the stack distances of the blocks of a request that are asked for the first time. All are measured before any
 // is touched. A hit ends where a scheduler block does, so the distance of each block is the largest of its scheduler block.
-func (a *Account) measure(req *request, r *Ask, samples []sample, now int64) {
+func (a *Account) measure(req *request, r *Event, samples []sample, now int64) {
 	a.curve.decay(now)
 	reachable := int(a.pool.Reachable(r.Prompt, max(req.known.atLeast, r.Found)) / a.pool.HashBlock)
 	perScheduler, unit, distance := int(max(a.pool.SchedulerBlock/a.pool.HashBlock, 1)), -1, 0.

@@ -36,8 +36,8 @@
 //
 // # Concurrency
 //
-// An event loop fills in an Ask and gives it to its Recorder, which takes a lock that nobody holds for longer than a few
+// An event loop fills in an Event and gives it to its Recorder, which takes a lock that nobody holds for longer than a few
 // instructions. Accounts.Run, one goroutine of the server, accounts for what was recorded some milliseconds later, and RunLooks,
-// another, asks the store. An Account has one lock. It is held while one ask is accounted for, or its status is told, and never while
+// another, asks the store. An Account has one lock. It is held while one event is accounted for, or its status is told, and never while
 // the store is asked.
 package tokens

@@ -11,7 +11,7 @@ const maxTrusted = 10 * time.Minute
 // Expected returns how many blocks from the start of an ask its pool is likely to have: those that were asked for before, as far as
 // they were found, or are being saved, less than half of what the pool remembers ago. It returns 0 if there are none, and while
 // somebody else uses the account: it waits for nobody. The ask has all of its hashes. A nil ask has no such blocks.
-func (a *Ask) Expected(now int64) int {
+func (a *Event) Expected(now int64) int {
 	if a == nil || a.Refused || !a.account.mu.TryLock() {
 		return 0
 	}
@@ -19,7 +19,7 @@ func (a *Ask) Expected(now int64) int {
 	return a.account.expected(a, now)
 }
 
-func (a *Account) expected(r *Ask, now int64) int {
+func (a *Account) expected(r *Event, now int64) int {
 	var tracked [maxSamples]sample
 	n := 0
 	for _, s := range r.samples {

@@ -8,7 +8,7 @@ import (
 )
 
 // Explain returns where the tokens of an ask would be counted if it were a new request. It changes nothing.
-func (s *Accounts) Explain(r *Ask) api.LostTokens {
+func (s *Accounts) Explain(r *Event) api.LostTokens {
 	s.Flush()
 	a := r.account
 	a.mu.Lock()

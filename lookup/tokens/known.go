@@ -13,7 +13,7 @@ type weighed struct {
 }
 
 // knownBlocks returns what is known of the blocks of an ask. Who asked for a block had the blocks before it, too.
-func (a *Account) knownBlocks(r *Ask, samples []sample) (k known) {
+func (a *Account) knownBlocks(r *Event, samples []sample) (k known) {
 	k.atMost = r.firstBlock() + r.sampled
 	for i := len(samples) - 1; i >= 0; i-- {
 		s := samples[i]
@@ -35,10 +35,12 @@ func (a *Account) knownBlocks(r *Ask, samples []sample) (k known) {
 }
 
 // weight returns how many blocks a judged sample stands for.
-func (a *Account) weight(r *Ask, block int) float64 { return r.chosenOf(block) / share(a.table.judged) }
+func (a *Account) weight(r *Event, block int) float64 {
+	return r.chosenOf(block) / share(a.table.judged)
+}
 
 // chosenOf returns how many blocks of the prompt a sample stands for, as if all were tracked.
-func (a *Ask) chosenOf(block int) float64 {
+func (a *Event) chosenOf(block int) float64 {
 	if i := block - a.firstBlock(); a.sampled > maxSamples && i >= headSamples && i < a.sampled-tailSamples {
 		return float64(a.step) / share(a.rate)
 	}

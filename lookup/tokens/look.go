@@ -53,11 +53,11 @@ type looks struct {
 	drawn, asked budget // keys that requests may still be drawn for, and that the store may still be asked for
 
 	// outcomes are those of requests: Saving for one whose look is not over, Evicted for one whose engine has saved, Partial and Unsaved.
-	outcomes map[uint32]outcome
-	order    []uint32    // of outcomes, the oldest first
-	known    reservation // for outcomes
-	shares   shares      // of outcomes, of late
-	carry    [NumPlaces]float64
+	outcomes      map[uint32]outcome
+	order         []uint32 // of outcomes, the oldest first
+	outcomeMemory reservation
+	shares        shares // of outcomes, of late
+	carry         [NumPlaces]float64
 	// nothingAt is when a look last found nothing and was to be made again, 0 if none did.
 	nothingAt int64
 
@@ -91,11 +91,11 @@ func newLooks(pool *Pool, now int64, reserve func(bytes int) bool) looks {
 		second:   pool.SecondLook,
 		reserved: reservation{reserve: reserve, each: lookBytes, max: maxLooks},
 		drawn:    budget{10 * lookRate, 10 * lookRate, now}, asked: budget{lookRate, lookRate, now},
-		outcomes: map[uint32]outcome{}, known: reservation{reserve: reserve, each: outcomeBytes, max: maxOutcomes},
+		outcomes: map[uint32]outcome{}, outcomeMemory: reservation{reserve: reserve, each: outcomeBytes, max: maxOutcomes},
 	}
 }
 
-func (l *looks) bytes() int { return l.reserved.bytes() + l.known.bytes() }
+func (l *looks) bytes() int { return l.reserved.bytes() + l.outcomeMemory.bytes() }
 
 // numWaiting returns how many looks are not over.
 func (l *looks) numWaiting() int { return len(l.waiting[0]) + len(l.waiting[1]) + l.asking }
@@ -121,7 +121,7 @@ func (l *looks) draw(req *request, now int64, first time.Duration) {
 
 // expect begins to remember the outcome of a request. It returns false if there is no memory.
 func (l *looks) expect(request uint32) bool {
-	for !l.known.reserveFor(len(l.order) + 1) {
+	for !l.outcomeMemory.reserveFor(len(l.order) + 1) {
 		if len(l.order) == 0 {
 			return false
 		}

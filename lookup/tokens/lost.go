@@ -2,7 +2,7 @@ package tokens
 
 // lostPlace returns the place of the block that ends the hit of a request's ask, whose blocks were marked. If that block has
 // no entry, the next known block behind it that has one speaks for it. It returns NumPlaces if there is none.
-func (a *Account) lostPlace(req *request, r *Ask, now int64) Place {
+func (a *Account) lostPlace(req *request, r *Event, now int64) Place {
 	place, _ := a.firstPlace(r, req.known.atLeast, func(e *entry, group int) Place {
 		if e.missedBy == req.number {
 			return a.placeOfFirstMiss(e, e.flags&emptiedFlag != 0, group)
@@ -13,7 +13,7 @@ func (a *Account) lostPlace(req *request, r *Ask, now int64) Place {
 }
 
 // placeNow returns what lostPlace would return for a new request, and the entry that says it, if there is one.
-func (a *Account) placeNow(req *request, r *Ask, now int64) (Place, *entry) {
+func (a *Account) placeNow(req *request, r *Event, now int64) (Place, *entry) {
 	place, e := a.firstPlace(r, req.known.atLeast, func(e *entry, group int) Place {
 		a.looks.apply(e)
 		if emptied := a.isEmptied(e); emptied || e.missedBy == 0 {
@@ -29,7 +29,7 @@ func (a *Account) placeNow(req *request, r *Ask, now int64) (Place, *entry) {
 
 // firstPlace returns the first place that placeOf tells of the samples from the block that ends the hit to the last known one.
 // group is the one that lacks the block, negative for one of full attention. Blocks are stored by the last hash of each.
-func (a *Account) firstPlace(r *Ask, known int, placeOf func(e *entry, group int) Place) (Place, *entry) {
+func (a *Account) firstPlace(r *Event, known int, placeOf func(e *entry, group int) Place) (Place, *entry) {
 	end, group, stride := r.end(), -1, a.pool.FullStride
 	if r.EndBlock >= 0 {
 		group, stride = r.EndGroup, a.pool.Strides[r.EndGroup]

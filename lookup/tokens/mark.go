@@ -1,7 +1,7 @@
 package tokens
 
 // mark remembers the blocks of an ask, and what its request knew of them if it is the first that teaches something.
-func (a *Account) mark(req *request, r *Ask, now int64) {
+func (a *Account) mark(req *request, r *Event, now int64) {
 	samples := a.trackedSamples(r)
 	first := req.marked == 0
 	if first {
@@ -28,7 +28,7 @@ func (a *Account) mark(req *request, r *Ask, now int64) {
 }
 
 // trackedSamples returns those of whole blocks of the prompt that the table tracks. They are the ask's own.
-func (a *Account) trackedSamples(r *Ask) []sample {
+func (a *Account) trackedSamples(r *Event) []sample {
 	kept := r.samples[:0]
 	for _, s := range r.samples {
 		if a.table.tracks(s.fingerprint) {
@@ -40,7 +40,7 @@ func (a *Account) trackedSamples(r *Ask) []sample {
 }
 
 // markBlock remembers what an ask tells of one block.
-func (a *Account) markBlock(e *entry, req *request, r *Ask, block int, now int64, first bool) {
+func (a *Account) markBlock(e *entry, req *request, r *Event, block int, now int64, first bool) {
 	a.looks.apply(e)
 	known := e.asked != 0
 	emptied := a.isEmptied(e)
@@ -65,7 +65,7 @@ func (a *Account) markBlock(e *entry, req *request, r *Ask, block int, now int64
 }
 
 // stored marks blocks that a rank of the memory index has stored. Blocks that nobody asked for are not remembered.
-func (a *Account) stored(r *Ask, now int64) {
+func (a *Account) stored(r *Event, now int64) {
 	for _, s := range a.trackedSamples(r) {
 		e := a.table.get(s.fingerprint)
 		if e == nil {
@@ -82,7 +82,7 @@ func (a *Account) stored(r *Ask, now int64) {
 }
 
 // removed marks blocks that were evicted by request.
-func (a *Account) removed(r *Ask) {
+func (a *Account) removed(r *Event) {
 	for _, s := range a.trackedSamples(r) {
 		if e := a.table.get(s.fingerprint); e != nil {
 			e.flags |= removedFlag

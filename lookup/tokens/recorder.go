@@ -4,17 +4,17 @@ import (
 	"sync"
 )
 
-// Recorder hands asks from one event loop to the goroutine that accounts for them. It waits for nobody but for the moment in
+// Recorder hands events from one event loop to the goroutine that accounts for them. It waits for nobody but for the moment in
 // which the goroutine takes what was recorded. Safe for concurrent use.
 type Recorder struct {
 	accounts *Accounts
 
 	mu       sync.Mutex
-	recorded []*Ask
+	recorded []*Event
 	bytes    int // of these
 }
 
-// maxRecorded is how many bytes of asks of one event loop are on their way at a time. From wakeRecorded on Run is woken.
+// maxRecorded is how many bytes of events of one event loop are on their way at a time. From wakeRecorded on Run is woken.
 const (
 	maxRecorded  = 1 << 20
 	wakeRecorded = maxRecorded / 4
@@ -23,39 +23,39 @@ const (
 // maxChanged is how many blocks a change has at most that is recorded whole: an engine saves a prompt at a time.
 const maxChanged = 1 << 14
 
-// spare has asks that are used again.
-var spare = sync.Pool{New: func() any { return new(Ask) }}
+// spare has events that are used again.
+var spare = sync.Pool{New: func() any { return new(Event) }}
 
-// recordKind is what a record tells.
-type recordKind uint8
+// eventKind is what an event tells.
+type eventKind uint8
 
 const (
-	recordAsk     recordKind = iota // a lookup has ended
-	recordStored                    // blocks were stored on a rank of the memory index
-	recordRemoved                   // blocks were evicted by request
-	recordEmptied                   // the pool was reset
-	recordSuspect                   // it may have been
+	eventAsk     eventKind = iota // a lookup has ended
+	eventStored                   // blocks were stored on a rank of the memory index
+	eventRemoved                  // blocks were evicted by request
+	eventEmptied                  // the pool was reset
+	eventSuspect                  // it may have been
 )
 
-// NewAsk returns an ask of a lookup, nil if there is no account.
-func (a *Account) NewAsk(asker string, p Prompt) *Ask {
+// NewAsk returns the event of a lookup, nil if there is no account.
+func (a *Account) NewAsk(asker string, p Prompt) *Event {
 	if a == nil {
 		return nil
 	}
-	r := newAsk(a)
-	r.kind, r.asker, r.Prompt, r.EndBlock = recordAsk, asker, p, -1
+	r := newEvent(a)
+	r.kind, r.asker, r.Prompt, r.EndBlock = eventAsk, asker, p, -1
 	r.begin(int((p.bounds(&a.pool).blocks - p.Start) / a.pool.HashBlock))
 	return r
 }
 
-// NewChange returns a record of a store or, with removed, an evict of n blocks of a rank, nil if there is no account.
-func (a *Account) NewChange(rank, n int, removed bool) *Ask {
+// NewChange returns the event of a store or, with removed, an evict of n blocks of a rank, nil if there is no account.
+func (a *Account) NewChange(rank, n int, removed bool) *Event {
 	if a == nil {
 		return nil
 	}
-	r := newAsk(a)
-	if r.kind = recordStored; removed {
-		r.kind = recordRemoved
+	r := newEvent(a)
+	if r.kind = eventStored; removed {
+		r.kind = eventRemoved
 	}
 	r.rank = rank
 	r.begin(n)
@@ -65,34 +65,34 @@ func (a *Account) NewChange(rank, n int, removed bool) *Ask {
 	return r
 }
 
-// NewEmptied returns a record that the pool was reset, or, unless that is sure, may have been. It is nil if there is no account.
-func (a *Account) NewEmptied(sure bool) *Ask {
+// NewEmptied returns the event that the pool was reset, or, unless that is sure, may have been. It is nil if there is no account.
+func (a *Account) NewEmptied(sure bool) *Event {
 	if a == nil {
 		return nil
 	}
-	r := newAsk(a)
-	if r.kind = recordEmptied; !sure {
-		r.kind = recordSuspect
+	r := newEvent(a)
+	if r.kind = eventEmptied; !sure {
+		r.kind = eventSuspect
 	}
 	return r
 }
 
-func newAsk(account *Account) *Ask {
-	a := spare.Get().(*Ask)
-	*a = Ask{account: account, samples: a.samples[:0]}
+func newEvent(account *Account) *Event {
+	a := spare.Get().(*Event)
+	*a = Event{account: account, samples: a.samples[:0]}
 	return a
 }
 
-// Bytes returns about what the ask takes. That of nil is 0.
-func (a *Ask) Bytes() int {
+// Bytes returns about what the event takes. That of nil is 0.
+func (a *Event) Bytes() int {
 	if a == nil {
 		return 0
 	}
 	return 16*cap(a.samples) + 256
 }
 
-// Record gives an ask to its account. at is when it ended, in monotime.
-func (r *Recorder) Record(a *Ask, at int64) {
+// Record gives an event to its account. at is when it ended, in monotime.
+func (r *Recorder) Record(a *Event, at int64) {
 	a.at, a.Refused = at, a.Refused || a.added < a.NumHashes
 	r.mu.Lock()
 	before, n := r.bytes, a.Bytes()
@@ -109,15 +109,15 @@ func (r *Recorder) Record(a *Ask, at int64) {
 	r.accounts.recorded(before, before+n)
 }
 
-// Drop gives back an ask that counts nowhere. nil is allowed.
-func (a *Ask) Drop() {
+// Drop gives back an event that counts nowhere. nil is allowed.
+func (a *Event) Drop() {
 	if a != nil && cap(a.samples) <= maxSamples { // others are rare
 		spare.Put(a)
 	}
 }
 
 // take appends what was recorded to batch.
-func (r *Recorder) take(batch []*Ask) []*Ask {
+func (r *Recorder) take(batch []*Event) []*Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	batch = append(batch, r.recorded...)

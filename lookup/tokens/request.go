@@ -36,7 +36,7 @@ type last struct {
 }
 
 // lastOf returns what an ask found, without its place.
-func lastOf(r *Ask) last {
+func lastOf(r *Event) last {
 	l := last{prompt: r.Prompt, answered: r.Answered, hit: r.Hit, found: r.Found, end: r.end(), place: NumPlaces}
 	if r.Answered {
 		l.missing = r.Missing
@@ -45,7 +45,7 @@ func lastOf(r *Ask) last {
 }
 
 // equals reports whether an ask found the same as the last one.
-func (l *last) equals(r *Ask) bool {
+func (l *last) equals(r *Event) bool {
 	return l.prompt == r.Prompt && l.answered == r.Answered && l.hit == r.Hit && l.found == r.Found
 }
 

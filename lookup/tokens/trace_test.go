@@ -291,7 +291,7 @@ func accountOf(asks []traceAsk, size, split, maxBytes int, step time.Duration) (
 }
 
 // of returns the ask for an account with blocks of some tokens, of which the first found are in the pool.
-func (a *traceAsk) of(account *Account, block int64, found int) *Ask {
+func (a *traceAsk) of(account *Account, block int64, found int) *Event {
 	n := len(a.ids)
 	r := account.NewAsk(a.asker, Prompt{NumTokens: int64(n) * block, Start: int64(a.start) * block, NumHashes: n - a.start})
 	r.AddHashes(hashesOf(a.ids[a.start:]), 32)

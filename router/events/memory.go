@@ -38,7 +38,7 @@ type Memory struct{ batches, copies *admission.Admission }
 
 // NewMemory returns a Memory for payloads of at most maxPayload bytes; 0: DefaultMaxPayload.
 func NewMemory(maxPayload int) *Memory {
-	return &Memory{batches: admission.New(batchBytes(maxPayload), 0), copies: admission.New(copiesBytes, 0)}
+	return &Memory{batches: admission.New(batchBytes(maxPayload)), copies: admission.New(copiesBytes)}
 }
 
 // errMemory is the error of a batch for which there is no memory.
@@ -52,7 +52,7 @@ type share struct {
 
 // take takes n more bytes, unless the source has more than it leaves then.
 func (s *share) take(n int64) bool {
-	fits := s.of.Take(n, s.taken)
+	fits := s.of.Add(n, true, s.taken+n)
 	if fits {
 		s.taken += n
 	}

@@ -118,7 +118,7 @@ func TestMemoryOfHostilePublishers(t *testing.T) {
 // A source takes at most what it leaves. Who waits gets what is given back, or an error in the end.
 func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := admission.New(100, 0)
+		b := admission.New(100)
 		first, second, third := share{of: b}, share{of: b}, share{of: b}
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, first.wait(ctx, 50, time.Second))
@@ -177,7 +177,7 @@ func TestDecoderClaims(t *testing.T) {
 
 // Copies that find no memory are not counted; blocks that the engine may cache then are any.
 func TestMemoryOfCopies(t *testing.T) {
-	b := admission.New(4*copiesStep, 0)
+	b := admission.New(4*copiesStep)
 	newCopies := func() *copies {
 		c := &copies{memory: share{of: b}}
 		require.NoError(t, c.addGroupTier(0, &gpu))

@@ -22,7 +22,7 @@ type memory struct {
 const DefaultMaxMemory = 80 << 20
 
 func newMemory(maxBytes int64) *memory {
-	return &memory{admission: admission.New(maxBytes, 0), held: map[cpushare.Key]int64{}}
+	return &memory{admission: admission.New(maxBytes), held: map[cpushare.Key]int64{}}
 }
 
 // lease is what one request holds. It belongs to the request's goroutine.

@@ -4,12 +4,13 @@ A kind is a module here with:
 
     NAME                          also the folder of its vectors in HITLINE_CONFORMANCE
     PACKAGE                       the Go package: its TestConformance judges vectors, its testdata holds recorded ones
-    RECORDED                      how many cases each file has
+    RECORDED                      how many cases each file has, 0 if --record makes none
     FOLDERS                       by engine, what wheel.fetch gets
     OLDER                         by engine, releases that this kind compares beside RELEASES; may be missing
     SINCE                         by engine, the first release that has what is compared; may be missing
     load(engine, release, directory)    imports the modules of a release, in a process that has no other
     signature(reference)          text; releases that make equal vectors have equal ones
+    recorded()                    the recorded files by name, if they are not in PACKAGE
     draw(reference, random, name) a case: a dict with "id": name, ready for JSON
     differs(reference, case)      how the release contradicts a recorded case, None if it does not
 
@@ -19,18 +20,19 @@ Recorded vectors are in files NAME.json.gz, one for releases with equal signatur
 import gzip
 import json
 import os
-import re
 import subprocess
 import sys
 
 import agreement
 import blockhash
 import events
+import gotests
 import hicache
 import hints
+import lookup
 import table
 
-KINDS = [events, blockhash, agreement, hicache, hints]
+KINDS = [lookup, events, blockhash, agreement, hicache, hints]
 
 # The releases of each engine, oldest first.
 RELEASES = {"vllm": sorted(table.known(), key=table.version), "sglang": ["0.5.23"]}
@@ -50,6 +52,8 @@ def releases(kind, engine):
 
 def recorded(kind):
     """Returns the recorded files of a kind by name."""
+    if hasattr(kind, "recorded"):
+        return kind.recorded()
     folder, files = os.path.join(table.ROOT, kind.PACKAGE, "testdata"), {}
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         if name.endswith(".json.gz"):
@@ -67,39 +71,18 @@ def make(kind, engine, release, cases, seed, out):
     return json.loads(done.stdout)
 
 
-def judge(kind, out):
-    """Runs the Go test on the fresh vectors; returns counts and what is shown of differences, by file."""
-    done = subprocess.run(
-        ["go", "test", "-count=1", "-v", "-run", "^TestConformance$", kind.PACKAGE],
-        cwd=table.ROOT, env=os.environ | {"HITLINE_CONFORMANCE": out},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    results, shown = {}, None
-    for line in done.stdout.splitlines():
-        if match := re.match(rf"{kind.NAME}/([\w.-]+)\.json: (\d+) cases, (\d+) skipped, (\d+) differ", line):
-            cases, skipped, differ = map(int, match.groups()[1:])
-            shown = results[match[1]] = {"cases": cases, "differ": differ + skipped, "shown": []}
-        elif line.startswith(("=== RUN", "---")):
-            shown = None
-        elif shown is not None and re.match(r"\s+(\w+\.go:\d+: )?\S+-\d+: ", line):
-            shown["shown"].append(line.strip())
-    if done.returncode and not any(r["differ"] for r in results.values()):
-        raise RuntimeError(f"go test {kind.PACKAGE} failed:\n{done.stdout[-3000:]}")
-    return results
-
-
 def check(kind, chosen, options, out):
     """Compares pairs of engine and release. Returns rows of the table and lines about differences."""
     made = {(e, r): make(kind, e, r, options.cases, options.seed, out) for e, r in chosen}
-    judged = judge(kind, out) if options.cases else {}
+    judged = gotests.run(out, kind.PACKAGE) if options.cases and made else {}
     rows, notes = [], []
     for (engine, release), result in made.items():
         name = f"{engine}-{release}"
-        fresh = judged.get(name, {"cases": 0, "differ": 0, "shown": []})
+        fresh = judged.get(f"{kind.NAME}/{name}", {"cases": 0, "differ": 0, "shown": []})
         if options.cases and fresh["cases"] != options.cases:
             raise RuntimeError(f"go test {kind.PACKAGE} judged {fresh['cases']} of {options.cases} cases of {name}")
-        replayed = result["recorded"], 0, result["differ"]
-        rows.append((name, result["file"] or "-", kind.NAME, *replayed, fresh["cases"], fresh["differ"]))
+        counts = result["recorded"], result["differ"], fresh["cases"], fresh["differ"]
+        rows.append((name, result["file"] or "-", kind.NAME, *counts))
         notes += [f"{name}: {kind.NAME}: {line}" for line in result["first"] + fresh["shown"][:3]]
         if not result["file"]:
             notes.append(f"{name}: {kind.NAME}: no file is recorded that it fits; --record {kind.NAME} adds one")

@@ -41,8 +41,8 @@ REAL = ("hitline", "xxhash", "zmq")  # packages that are not stubbed
 PUT_AT_ONCE = 2000  # keys
 TIMEOUT = 60  # seconds for one lookup
 
-# The cache prefix of each side's keys. "knowing" and "remembering" are hitlines, too.
-PREFIXES = {"vllm": "v", "hitline": "h", "knowing": "h", "remembering": "h", "bytes": "b"}
+# The cache prefix of each side's keys. All but "vllm" and "bytes" are hitlines.
+PREFIXES = {"vllm": "v", "hitline": "h", "knowing": "h", "outdated": "h", "remembering": "h", "bytes": "b"}
 
 # The wire of the master, see backend/mooncake.
 EXIST = bytes.fromhex("15000000 01000000 b0a69fb8")  # of a request: magic, number, function BatchExistKey

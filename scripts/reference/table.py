@@ -49,12 +49,3 @@ def vectors(folder, topic):
     with gzip.open(os.path.join(EMBEDDED, name + ".gz")) as file:
         return json.load(file)["cases"]
 
-
-def write_vectors(path, topic, folder, release, cases):
-    content = {
-        "schema": 2, "topic": topic, "set": "fresh",
-        "reference": {"class": folder, "releases": [release]}, "cases": cases,
-    }  # fmt: skip
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as file:
-        json.dump(content, file)

@@ -17,6 +17,8 @@ import argparse
 import json
 import sys
 
+import zmq
+
 
 def slice_hashes(blob, hash_len):
     """The hashes of a request; a partial one at its end is ignored."""
@@ -42,12 +44,10 @@ class KeyedStore:
     for the engine if every group has it, on all of its ranks.
     """
 
-    def __init__(self, block_size=16, model="m", tp_size=1, pp_size=1, groups=1):
+    model, tp_size, pp_size, groups = "m", 1, 1, 1  # looped over as engines do
+
+    def __init__(self, block_size=16):
         self.block_size = block_size
-        self.model = model
-        self.tp_size = tp_size
-        self.pp_size = pp_size
-        self.groups = groups
         self.held = set()
 
     def key(self, group, block_hash, tp_rank, pp_rank):
@@ -134,8 +134,6 @@ def answer(store, frames):
 
 
 def serve(store):
-    import zmq  # not above: the tests of the rest do without
-
     socket = zmq.Context().socket(zmq.REP)
     port = socket.bind_to_random_port("tcp://127.0.0.1")
     ready = {"msg": "ready", "listen": [f"tcp://127.0.0.1:{port}"]}

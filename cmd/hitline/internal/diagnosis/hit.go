@@ -15,7 +15,7 @@ const maxKeyBytes = 1 << 30
 
 // boundedStore is the coordinator.KeyStore of one lookup of a prompt.
 type boundedStore struct {
-	coordinator.NothingKnown
+	coordinator.RemembersNothing
 	ctx   context.Context
 	store *Store
 	asked int  // keys

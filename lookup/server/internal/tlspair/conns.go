@@ -39,7 +39,7 @@ type Owner interface {
 var (
 	ErrHandshake = errors.New("the TLS handshake has failed")      // the peer's mistake
 	ErrSilent    = errors.New("the peer has sent nothing")         // as a probe of the port does
-	ErrDraining  = errors.New("no further connections are served") // see Conns.Drain
+	ErrStopping  = errors.New("no further connections are served") // see Conns.Stop
 	ErrUnread    = errors.New("the peer reads nothing")            // its owner is to end
 )
 
@@ -52,7 +52,7 @@ type Conns struct {
 
 	mu       sync.Mutex
 	open     map[*Conn]bool // true while it is in the handshake
-	draining bool           // handshakes have listen.BacklogTimeout
+	stopping bool           // handshakes have listen.BacklogTimeout
 	closed   bool           // no more connections
 }
 
@@ -84,7 +84,7 @@ func Prepare(cfg *tls.Config) *tls.Config {
 	return cfg
 }
 
-// Serve begins the handshake of a connection of an address. It returns ErrDraining, or another error, if the connection
+// Serve begins the handshake of a connection of an address. It returns ErrStopping, or another error, if the connection
 // is not served: its owner is not called then.
 func (t *Conns) Serve(conn *net.TCPConn, address string, owner Owner) error {
 	c := &Conn{}
@@ -96,7 +96,7 @@ func (t *Conns) Serve(conn *net.TCPConn, address string, owner Owner) error {
 	}
 	c.raw = raw
 	if timeout, _ := owner.Timeouts(); !t.add(c, timeout) {
-		return ErrDraining
+		return ErrStopping
 	}
 	go func() {
 		err := requesterror.Call(func() error { return t.start(c, address) })
@@ -163,8 +163,8 @@ func (t *Conns) explain(c *Conn, err error) error {
 	var header tls.RecordHeaderError
 	timeout, _ := c.owner.Timeouts()
 	switch {
-	case !c.received.Load() && t.isDraining(), errors.Is(err, net.ErrClosed):
-		return ErrDraining
+	case !c.received.Load() && t.isStopping(), errors.Is(err, net.ErrClosed):
+		return ErrStopping
 	case !c.received.Load() && !errors.Is(err, os.ErrDeadlineExceeded):
 		return ErrSilent
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -195,7 +195,7 @@ func (t *Conns) add(c *Conn, timeout time.Duration) bool {
 	if t.closed {
 		return false
 	}
-	if t.draining {
+	if t.stopping {
 		timeout = min(timeout, listen.BacklogTimeout)
 	}
 	_ = c.SetDeadline(time.Now().Add(timeout)) // fails if it is closed
@@ -214,18 +214,18 @@ func (t *Conns) endHandshake(c *Conn, inner *net.UnixConn) {
 	_ = c.SetDeadline(time.Time{}) // fails if it is closed
 }
 
-func (t *Conns) isDraining() bool {
+func (t *Conns) isStopping() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.draining
+	return t.stopping
 }
 
-// Drain makes the handshakes end soon: at once if the peer has sent nothing. Otherwise its first
+// Stop makes the handshakes end soon: at once if the peer has sent nothing. Otherwise its first
 // request may be on the way.
-func (t *Conns) Drain() {
+func (t *Conns) Stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.draining = true
+	t.stopping = true
 	for c, inHandshake := range t.open {
 		switch {
 		case !inHandshake:

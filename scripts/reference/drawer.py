@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import random
 
 import specs
 
@@ -43,9 +42,8 @@ class Features:
 class Drawer:
     """Draws the cases of one release."""
 
-    def __init__(self, reference, seed):
+    def __init__(self, reference):
         self.features = Features(reference)
-        self.random = random.Random(f"{seed}:{reference.release}")
 
     def chance(self, probability):
         return self.random.random() < probability
@@ -53,7 +51,8 @@ class Drawer:
     def pick(self, *choices):
         return self.random.choice(choices)
 
-    def draw(self, topic, identity):
+    def draw(self, random, topic, identity):
+        self.random = random
         return getattr(self, topic)(identity)
 
     # Pools

@@ -1,4 +1,4 @@
-package server
+package kept
 
 import (
 	"bytes"
@@ -11,27 +11,27 @@ import (
 // A queue of kept bytes gives what a buffer gives.
 func TestKeptBytes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	var kept keptBytes
+	var kept Bytes
 	var want bytes.Buffer
 	next := byte(0)
 	for range 2000 {
 		if rng.IntN(2) == 0 {
-			p := make([]byte, rng.IntN(3*readBuffer))
+			p := make([]byte, rng.IntN(3*largeChunk))
 			for i := range p {
 				p[i], next = next, next+1
 			}
-			kept.append(p, int64(want.Len()))
+			kept.Append(p, int64(want.Len()))
 			want.Write(p)
 		}
-		front, _ := kept.front()
+		front, _ := kept.Front()
 		require.Equal(t, want.Len() > 0, len(front) > 0)
 		require.Equal(t, want.Bytes()[:len(front)], front)
 		n := rng.IntN(len(front) + 1)
-		kept.drop(n)
+		kept.Drop(n)
 		want.Next(n)
-		require.Equal(t, want.Len(), kept.size())
-		require.LessOrEqual(t, kept.held(), want.Len()+2*readBuffer)
+		require.Equal(t, want.Len(), kept.Size())
+		require.LessOrEqual(t, kept.Held(), want.Len()+2*largeChunk)
 	}
-	kept.release()
-	require.Equal(t, &keptBytes{}, &kept)
+	kept.Release()
+	require.Equal(t, &Bytes{}, &kept)
 }

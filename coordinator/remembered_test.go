@@ -9,48 +9,48 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// knowing is a store that knows some of the blocks that it holds.
-type knowing struct {
+// rememberingStore is a store that remembers some of the blocks that it holds.
+type rememberingStore struct {
 	KeyStore
-	c     *Coordinator
-	known map[string]bool // by the key on the first rank
-	found map[string]bool // likewise: those of Found
+	c      *Coordinator
+	blocks map[string]bool // by the key on the first rank
+	found  map[string]bool // likewise: those of Remember
 
 	expected int // hashes
 }
 
-func (s *knowing) Expected() int { return s.expected }
+func (s *rememberingStore) Expected() int { return s.expected }
 
 // keysOf returns the keys of blocks on a rank.
-func (s *knowing) keysOf(g, rank int, hashes Hashes, first, stride int, blocks uint64) (keys []string) {
+func (s *rememberingStore) keysOf(g, rank int, hashes Hashes, first, stride int, blocks uint64) (keys []string) {
 	for ; blocks != 0; blocks &= blocks - 1 {
 		keys = append(keys, s.c.key(g, rank, hashes.At(first+bits.TrailingZeros64(blocks)*stride)))
 	}
 	return keys
 }
 
-func (s *knowing) Known(g int, hashes Hashes, first, stride int, blocks uint64) (known uint64) {
+func (s *rememberingStore) Remembered(g int, hashes Hashes, first, stride int, blocks uint64) (remembered uint64) {
 	keys := s.keysOf(g, 0, hashes, first, stride, blocks)
 	for i := range 64 {
 		if blocks>>i&1 != 0 {
-			if s.known[keys[0]] {
-				known |= 1 << i
+			if s.blocks[keys[0]] {
+				remembered |= 1 << i
 			}
 			keys = keys[1:]
 		}
 	}
-	return known
+	return remembered
 }
 
-func (s *knowing) Found(g int, hashes Hashes, first, stride int, blocks uint64) {
+func (s *rememberingStore) Remember(g int, hashes Hashes, first, stride int, blocks uint64) {
 	for _, key := range s.keysOf(g, 0, hashes, first, stride, blocks) {
 		s.found[key] = true
 	}
 }
 
-// A store that knows blocks is asked for no key of them, gets the same answer, and is told exactly what it was
-// asked for and has on all ranks. Asked again with that known, it answers without a call.
-func TestKnownBlocks(t *testing.T) {
+// A store that remembers blocks is asked for no key of them, gets the same answer, and is told exactly what it was
+// asked for and has on all ranks. Asked again with that remembered, it answers without a call.
+func TestRememberedBlocks(t *testing.T) {
 	withoutCall, asked := 0, 0
 	for seed := range seedsFor(1_000) {
 		g := (&source{data: randomBytes(seed, 200)}).lookupCase(t)
@@ -76,7 +76,7 @@ func TestKnownBlocks(t *testing.T) {
 		}
 		for again := range 2 {
 			store := rounds{held: g.held}
-			k := &knowing{ExistsFunc(store.exists), g.c, knows, map[string]bool{}, random.IntN(2 * (1 + g.hashes.Len()))}
+			k := &rememberingStore{ExistsFunc(store.exists), g.c, knows, map[string]bool{}, random.IntN(2 * (1 + g.hashes.Len()))}
 			hit, err := g.c.Lookup(g.tokens, g.fromStart(), k)
 			require.Equal(t, errorClass(wantErr), errorClass(err), seed)
 			require.Equal(t, want, hit, seed)
@@ -98,7 +98,7 @@ func TestKnownBlocks(t *testing.T) {
 				asked++
 			}
 			if again == 1 && hit.Tokens == want.Tokens && allHeld(&plain) {
-				require.Empty(t, store.calls, "all that matters is known: %d", seed)
+				require.Empty(t, store.calls, "all that matters is remembered: %d", seed)
 			}
 		}
 	}
@@ -106,26 +106,26 @@ func TestKnownBlocks(t *testing.T) {
 	require.Greater(t, asked, 10)
 }
 
-// A long prompt that is absent is not compared with what is known beyond its first blocks.
-func TestKnownBlocksOfAnAbsentPrompt(t *testing.T) {
+// A long prompt that is absent is not compared with what is remembered beyond its first blocks.
+func TestRememberedBlocksOfAnAbsentPrompt(t *testing.T) {
 	c := must(t, Pool{Groups: []Group{full(16)}})
 	var store rounds
-	k := &counting{knowing: knowing{KeyStore: ExistsFunc(store.exists), c: c}}
+	k := &counting{rememberingStore: rememberingStore{KeyStore: ExistsFunc(store.exists), c: c}}
 	_, err := c.Lookup(16*2048, serial(2048), k)
 	require.NoError(t, err)
 	require.Len(t, store.calls, 1)
 	require.LessOrEqual(t, k.blocks, 2*firstRound)
 }
 
-// counting counts the blocks of Known.
+// counting counts the blocks of Remembered.
 type counting struct {
-	knowing
+	rememberingStore
 	blocks int
 }
 
-func (s *counting) Known(g int, hashes Hashes, first, stride int, blocks uint64) uint64 {
+func (s *counting) Remembered(g int, hashes Hashes, first, stride int, blocks uint64) uint64 {
 	s.blocks += bits.OnesCount64(blocks)
-	return s.knowing.Known(g, hashes, first, stride, blocks)
+	return s.rememberingStore.Remembered(g, hashes, first, stride, blocks)
 }
 
 // What is likely to be stored is asked for at once, with some positions behind it.
@@ -137,7 +137,7 @@ func TestExpected(t *testing.T) {
 		c := must(t, pool)
 		for expected, want := range map[int]int{0: 64, 100: 164, 1000: 1064, 5000: 2048} {
 			var store rounds
-			hit, err := c.Lookup(16*2048, serial(2048), &knowing{KeyStore: ExistsFunc(store.exists), c: c, expected: expected})
+			hit, err := c.Lookup(16*2048, serial(2048), &rememberingStore{KeyStore: ExistsFunc(store.exists), c: c, expected: expected})
 			require.NoError(t, err)
 			require.Zero(t, hit.Tokens)
 			positions := map[string]bool{}
@@ -161,7 +161,8 @@ func TestExpectedOfGroups(t *testing.T) {
 	for g := range 2 {
 		store.hold(c, g, serial(2048), 0, below(2048))
 	}
-	hit, err := c.Lookup(16*2048, serial(2048), &knowing{KeyStore: ExistsFunc(store.exists), c: c, expected: 2048, found: map[string]bool{}})
+	remembering := &rememberingStore{KeyStore: ExistsFunc(store.exists), c: c, expected: 2048, found: map[string]bool{}}
+	hit, err := c.Lookup(16*2048, serial(2048), remembering)
 	require.NoError(t, err)
 	require.EqualValues(t, 16*2048, hit.Tokens)
 	require.Equal(t, []int{2048 + 512}, store.sizes())

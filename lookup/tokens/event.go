@@ -6,9 +6,10 @@ import (
 	"github.com/hitline/hitline/coordinator"
 )
 
-// Ask is one lookup: its numbers, its result, and fingerprints of at most maxSamples of its blocks. It belongs to whoever
-// got it from NewAsk, until Record or Drop gives it back. Not safe for concurrent use.
-type Ask struct {
+// Event is what an account is told. An ask has the numbers of a lookup, its result, and fingerprints of at most maxSamples
+// of its blocks; others are changes of the pool. It belongs to whoever made it, until Record or Drop gives it back. Not
+// safe for concurrent use.
+type Event struct {
 	Prompt
 	// Refused is set if the lookup was refused before all of its hashes were read: they teach nothing.
 	Refused bool
@@ -28,9 +29,9 @@ type Ask struct {
 
 	account *Account
 	asker   string
-	kind    recordKind
-	rank    int   // of recordStored and recordRemoved
-	at      int64 // when the ask ended, in monotime
+	kind    eventKind
+	rank    int   // of eventStored and eventRemoved
+	at      int64 // when it ended, in monotime
 
 	added   int  // hashes
 	all     bool // hashes are sampled
@@ -60,8 +61,8 @@ const (
 	lookedAt      = 4 * middleSamples
 )
 
-// begin prepares the ask for a number of hashes, of which sampled are of whole blocks of the prompt.
-func (a *Ask) begin(sampled int) {
+// begin prepares the event for a number of hashes, of which sampled are of whole blocks of the prompt.
+func (a *Event) begin(sampled int) {
 	a.sampled, a.step, a.rate = sampled, 1, ^uint64(0)
 	between := max(0, sampled-headSamples-tailSamples)
 	for between/(2*a.step) >= lookedAt {
@@ -74,7 +75,7 @@ func (a *Ask) begin(sampled int) {
 }
 
 // AddHashes samples the next whole hashes of hashLen bytes each. They are borrowed until it returns.
-func (a *Ask) AddHashes(hashes []byte, hashLen int) {
+func (a *Event) AddHashes(hashes []byte, hashLen int) {
 	n := len(hashes) / hashLen
 	if n == 0 {
 		return
@@ -98,7 +99,7 @@ func (a *Ask) AddHashes(hashes []byte, hashLen int) {
 }
 
 // Fill sets what the store has answered: the hit in tokens, and where the blocks end that were found.
-func (a *Ask) Fill(hit int64, e coordinator.Ending) {
+func (a *Event) Fill(hit int64, e coordinator.Ending) {
 	a.Answered, a.Hit, a.Found, a.Whole = true, hit, e.Found, e.Found
 	if e.Group >= 0 {
 		a.EndBlock, a.EndGroup = e.Hash, e.Group
@@ -107,7 +108,7 @@ func (a *Ask) Fill(hit int64, e coordinator.Ending) {
 }
 
 // addMiddle samples hashes between head and tail, the first of a block. A long prompt has a hundred thousand.
-func (a *Ask) addMiddle(hashes []byte, hashLen, block int) {
+func (a *Event) addMiddle(hashes []byte, hashLen, block int) {
 	n := len(hashes) / hashLen
 	for i := -block & (a.step - 1); i < n && len(a.samples) < headSamples+middleSamples; i += a.step {
 		if hash := hashes[i*hashLen : (i+1)*hashLen]; selector(hash) < a.rate {
@@ -117,7 +118,7 @@ func (a *Ask) addMiddle(hashes []byte, hashLen, block int) {
 }
 
 // end returns the block that ends the hit.
-func (a *Ask) end() int {
+func (a *Event) end() int {
 	if a.EndBlock >= 0 {
 		return a.EndBlock
 	}
@@ -125,7 +126,7 @@ func (a *Ask) end() int {
 }
 
 // firstBlock returns the first block that the ask has a hash of.
-func (a *Ask) firstBlock() int { return int(a.Start / a.account.pool.HashBlock) }
+func (a *Event) firstBlock() int { return int(a.Start / a.account.pool.HashBlock) }
 
 const odd = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio: multiplying by it spreads numbers that count up
 
