@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import queue
 import threading
 import time
@@ -145,17 +144,13 @@ class PrefixScorer:
             return None
 
     def _check_names(self, names: set[str], model: str) -> None:
-        """Checks names that are new, beside the requests: one that the server does not know scores 0 for ever."""
+        """Asks once about names that are new, and warns: one that the server does not know scores 0 for ever."""
         with self._lock:
             if names <= self._checked or time.monotonic() - self._last_check < _WARN_EVERY:
                 return
             self._last_check = time.monotonic()
-        with contextlib.suppress(RuntimeError):  # the scorer is closed
-            self._workers.submit(self._warn_of_unknown, names, model)
-
-    def _warn_of_unknown(self, names: set[str], model: str) -> None:
         followed = self._ask(lambda client: client.followed(model, self._tenant), is_check=True)
-        if followed is None:  # the names are checked again
+        if followed is None:  # it is tried again
             return
         with self._lock:
             unknown = sorted(names - followed - self._checked)

@@ -96,7 +96,7 @@ class Scores(unittest.TestCase):
                 with self.assertLogs("hitline", "WARNING") as logged:
                     for _ in range(3):
                         scorer.choose([1, 2], dict(enumerate(names)), model="m")
-                    scorer.close()  # after the check
+                    scorer.close()
                     logger.warning("the end")
                 lines = [record.getMessage() for record in logged.records[:-1]]
                 self.assertEqual(lines, [want] if want else [])
