@@ -73,7 +73,7 @@ build: ## Build bin/hitline and bin/hitbench
 
 .PHONY: rivals
 rivals: build ## Build the programs with llm-d's index, and with Dynamo's (DYNAMO), for hitbench compare --holders
-	go -C bench/rivals/llmd build -o ../../../bin/hitbench-llmd .
+	cd bench/rivals/llmd && ../../../scripts/compile -o ../../../bin/hitbench-llmd .
 	$(if $(DYNAMO),cargo build --release --locked --quiet --manifest-path bench/rivals/dynamo/Cargo.toml)
 	$(if $(DYNAMO),cp bench/rivals/dynamo/target/release/hitbench-dynamo bin/)
 
@@ -179,21 +179,25 @@ check-alerts: ## Check the alerts, their tests and the dashboard by promtool
 check-chart: ## Render the Helm chart for many values and validate it
 	@scripts/check-chart
 
-check-image: image ## Test the image, started from its root file system; needs root
+check-image: needs-root image ## Test the image, started from its root file system; needs root
 	@scripts/check-image
 
 check-wheels: ALL = 1
-check-wheels: wheels ## Install the wheels in a Debian with Python alone; needs root
+check-wheels: needs-root wheels ## Install the wheels in a Debian with Python alone; needs root
 	@scripts/check-wheels
 
-check-packages: packages ## Install, start, upgrade, remove deb and rpm; needs root
+check-packages: needs-root packages ## Install, start, upgrade, remove deb and rpm; needs root
 	@scripts/check-packages
+
+.PHONY: needs-root
+needs-root: # before minutes of compiling
+	@[ "$$(id -u)" = 0 ] || { echo "make $(firstword $(MAKECMDGOALS)): needs root for its own root file system: run it by sudo" >&2; exit 1; }
 
 check-snapshot: ## Build a release twice and compare the bytes
 	@scripts/check-snapshot
 
 .PHONY: check-release
-check-release: ## All checks of what a release publishes; minutes, needs root
+check-release: needs-root ## All checks of what a release publishes; minutes, needs root
 	@for check in workflows readme api alerts chart image wheels packages snapshot; do echo "== check-$$check"; $(MAKE) -s check-$$check || exit; done
 
 .PHONY: publish-image

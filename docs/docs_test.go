@@ -192,18 +192,20 @@ func TestCommands(t *testing.T) {
 	t.Run("Go program of README", testReadmeProgram)
 }
 
-// testAccepted checks that every command and flag exists that README, the tutorial, the form for bugs and the help of
-// commands show.
+// testAccepted checks that every command and flag exists that pages, the form for bugs and the help of commands show.
 func testAccepted(t *testing.T, bin string) {
 	help := func(args ...string) (string, error) {
 		out, err := exec.CommandContext(t.Context(), filepath.Join(bin, args[0]), append(args[1:], "--help")...).CombinedOutput()
 		return string(out), err
 	}
 	commands := map[string][]string{}
-	for _, page := range []string{"README.md", "docs/tutorial.md"} {
-		commands[page] = commandsOf(readPage(t, page))
-		require.NotEmpty(t, commands[page])
+	for file := range repository(t) {
+		if path.Ext(file) == ".md" {
+			commands[file] = commandsOf(readPage(t, file))
+		}
 	}
+	require.NotEmpty(t, commands["README.md"])
+	require.NotEmpty(t, commands["docs/tutorial.md"])
 	for _, m := range regexp.MustCompile(`label: (hitline .*)`).FindAllStringSubmatch(readPage(t, ".github/ISSUE_TEMPLATE/bug.yml"), -1) {
 		commands["bug.yml"] = append(commands["bug.yml"], m[1])
 	}

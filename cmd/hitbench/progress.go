@@ -19,7 +19,7 @@ const (
 	// statusEvery is how often the last line changes at most: as fast as figures can be read.
 	statusEvery = 200 * time.Millisecond
 	// logEvery is how often a line says where a measurement is if there is no terminal.
-	logEvery = 10 * time.Second
+	logEvery = 5 * time.Second
 )
 
 // progress shows how a measurement goes: lines that stay, and below them, if w is a terminal, a

@@ -247,6 +247,7 @@ func (js *jobs) applyCompleted() {
 	if !j.isBarrier() {
 		js.barrier = nil
 	}
+	s.conn.flush(0) // what was asked for before a change is recorded before it
 	js.submit(j)
 }
 
