@@ -109,7 +109,8 @@ class PrefixScorer:
         )
         if found is None:
             return {}
-        self._check_names({engine[0] if isinstance(engine, tuple) else engine for engine in names.values()}, prompt["model"])
+        asked = {engine[0] if isinstance(engine, tuple) else engine for engine in names.values()}
+        self._check_names(asked, prompt["model"])
         return self._scores(found, len(token_ids), names)
 
     async def choose_async(
@@ -125,10 +126,8 @@ class PrefixScorer:
         choose. The server must allow the permission store."""
         if len(token_ids):
             name, rank = engine if isinstance(engine, tuple) else (engine, 0)
-            prompt = {"model": self._model, **prompt}
-            self._ask(
-                lambda client: client.predict(name, token_ids=token_ids, rank=rank, tenant=self._tenant, **prompt)  # type: ignore[arg-type]
-            )
+            names = {"tenant": self._tenant, "model": self._model, **prompt}
+            self._ask(lambda client: client.predict(name, token_ids=token_ids, rank=rank, **names))  # type: ignore
 
     async def predict_async(self, token_ids: Sequence[int], engine: Engine, **prompt: str) -> None:
         """Is predict for asyncio: the event loop does not wait."""
