@@ -56,25 +56,28 @@ func hashesOf(t *testing.T, ids []int64) (list [][]byte) {
 	return list
 }
 
-// start starts a program until the test ends. It returns what the program prints.
-func start(t *testing.T, stdin io.Reader, name string, args ...string) *bufio.Scanner {
+// start starts a program until the test ends, or stop is called. It returns what the program prints.
+func start(t *testing.T, stdin io.Reader, name string, args ...string) (out *bufio.Scanner, stop func() (stderr string)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "PYTHONPATH=../clients/python", "PYTHONDONTWRITEBYTECODE=1", "HITLINE_TOKEN_FILE=")
 	var said bytes.Buffer
 	cmd.Stdin, cmd.Stderr = stdin, &said
-	out, err := cmd.StdoutPipe()
+	pipe, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
+	stop = sync.OnceValue(func() string {
 		cancel()
 		_ = cmd.Wait() // it is killed
-		if t.Failed() {
-			t.Logf("%s: %s", name, said.String())
+		return said.String()
+	})
+	t.Cleanup(func() {
+		if stderr := stop(); t.Failed() {
+			t.Logf("%s: %s", name, stderr)
 		}
 	})
-	return bufio.NewScanner(out)
+	return bufio.NewScanner(pipe), stop
 }
 
 // routers returns the commands of the routers in Go and in Python, with hitline's address left empty.
@@ -119,22 +122,30 @@ func TestRouters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pool, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16}})
 			require.NoError(t, err)
-			service, err := router.New(router.Config{Models: []router.Model{{
-				ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}, Pool: pool, Hash: &router.Hashing{Release: "0.33.0"},
-			}}})
+			models := []router.Model{
+				{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}, Pool: pool, Hash: &router.Hashing{Release: "0.33.0"}},
+				{ModelKey: router.ModelKey{Name: "alpaca"}, Fleet: fleet.Config{BlockSize: 16}, Hash: &router.Hashing{Release: "0.33.0"}},
+			}
+			service, err := router.New(router.Config{Models: models})
 			require.NoError(t, err)
 			t.Cleanup(service.Close)
 			publisher := eventstest.New(t)
 			publisher.Publish(false, eventstest.Stored(nil, hashesOf(t, prompt('a', 320))...))
+			poolless := eventstest.New(t)
+			poolless.Publish(false, eventstest.Stored(nil, hashesOf(t, prompt('a', 160))...))
 			for _, source := range []router.Source{
-				{Engine: "engine-1", Endpoint: publisher.Endpoint, Replay: publisher.Replay},
-				{Engine: "engine-2", Endpoint: "tcp://127.0.0.1:1"}, // is away
+				{Model: "llama", Engine: "engine-1", Endpoint: publisher.Endpoint, Replay: publisher.Replay},
+				{Model: "llama", Engine: "engine-2", Endpoint: "tcp://127.0.0.1:1"}, // is away
+				{Model: "alpaca", Engine: "engine-2", Endpoint: poolless.Endpoint, Replay: poolless.Replay},
 			} {
-				source.Model = "llama"
 				require.NoError(t, service.Add(source))
 			}
-			lookuptest.Eventually(t, "events are applied", func() bool {
-				return service.Status()[0].Blocks+service.Status()[1].Blocks == 20
+			lookuptest.Eventually(t, "events are applied", func() (all bool) {
+				var blocks int64
+				for _, source := range service.Status() {
+					blocks += source.Blocks
+				}
+				return blocks == 30
 			})
 			hitline := httptest.NewServer(httpapi.New(httpapi.Config{Service: service, Local: true}))
 			t.Cleanup(hitline.Close)
@@ -142,7 +153,7 @@ func TestRouters(t *testing.T) {
 			busy, began := make(chan struct{}), make(chan string, 2)
 			release := sync.OnceFunc(func() { close(busy) })
 			command[slices.Index(command, "")] = hitline.URL
-			out := start(t, nil, command[0], append(command[1:], engines(t, busy, began)...)...)
+			out, stop := start(t, nil, command[0], append(command[1:], engines(t, busy, began)...)...)
 			t.Cleanup(release) // before the engines close
 			require.True(t, out.Scan())
 			address := strings.TrimPrefix(out.Text(), "listening on ")
@@ -157,9 +168,10 @@ func TestRouters(t *testing.T) {
 				require.NoError(t, err)
 				return string(text)
 			}
-			ask := func(ids []int64) string { return send(`{"prompt": ` + asJSON(ids) + `}`) }
+			ask := func(ids []int64) string { return send(`{"model": "llama", "prompt": ` + asJSON(ids) + `}`) }
 
 			require.Equal(t, "engine-1", ask(prompt('a', 330)), "it has the prompt")
+			require.Equal(t, "engine-2", send(`{"model": "alpaca", "prompt": `+asJSON(prompt('a', 330))+`}`), "of a model without a pool")
 			require.Equal(t, "engine-0", ask(prompt('b', 320)), "nobody has it")
 			done := make(chan string, 2)
 			hold := func(ids []int64) string { // keeps an engine busy
@@ -186,6 +198,7 @@ func TestRouters(t *testing.T) {
 			require.Contains(t, send(`{"prompt": "a text"}`), "engine-")
 			hitline.Close()
 			require.Contains(t, ask(prompt('f', 320)), "engine-", "hitline is away")
+			require.Equal(t, 1, strings.Count(stop(), `hitline follows no engine "engine-0"; it has engine-1, engine-2`))
 		})
 	}
 }
@@ -203,7 +216,7 @@ func TestEmbed(t *testing.T) {
 	publisher := eventstest.New(t)
 	publisher.Publish(false, eventstest.Stored(nil, hashes[:2]...))
 	in, prompts := io.Pipe()
-	out := start(t, in, binary, "-listen", "tcp://127.0.0.1:0", "engine-0="+publisher.Endpoint+","+publisher.Replay)
+	out, _ := start(t, in, binary, "-listen", "tcp://127.0.0.1:0", "engine-0="+publisher.Endpoint+","+publisher.Replay)
 	t.Cleanup(func() { _ = prompts.Close() })
 	require.True(t, out.Scan())
 	c, err := client.Dial(t.Context(), strings.TrimPrefix(out.Text(), "lookups at "))

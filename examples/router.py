@@ -34,16 +34,16 @@ class Router:
         self.lock = threading.Lock()
 
     @contextlib.contextmanager
-    def choose(self, prompt: list[int]):
+    def choose(self, prompt: list[int], model: str):
         """Yields the URL of the engine that would be done first. The prompt is part of its load until the end."""
-        scores = self.scorer.choose(prompt, list(self.engines))
+        scores = self.scorer.choose(prompt, list(self.engines), model=model)
         with self.lock:
             costs = {name: len(prompt) * (1 - scores.get(name, 0.0)) + 1 for name in self.engines}
             chosen = min(self.engines, key=lambda name: self.load[name] + costs[name])
             self.load[chosen] += costs[chosen]
         try:
             # The next request with this prompt goes there, before the engine's events say so.
-            self.scorer.predict(prompt, chosen)
+            self.scorer.predict(prompt, chosen, model=model)
             yield self.engines[chosen]
         finally:
             with self.lock:
@@ -61,7 +61,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(413, b"the request is too large\n")
             return
         body = self.rfile.read(length)
-        with self.router.choose(self.tokens(body)) as url:
+        with self.router.choose(*self.prompt(body)) as url:
             request = urllib.request.Request(url + self.path, body, {"Content-Type": "application/json"})
             try:
                 with urllib.request.urlopen(request, timeout=ENGINE_TIMEOUT) as answer:
@@ -72,13 +72,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.answer(502, str(error).encode())
 
     @staticmethod
-    def tokens(body: bytes) -> list[int]:
-        """The token ids of a prompt; a router that has texts tokenizes them first. Without them load alone decides."""
+    def prompt(body: bytes) -> tuple[list[int], str]:
+        """The token ids of a prompt, and its model, which hitline has under the same name. A router that has texts
+        tokenizes them first. Without token ids load alone decides."""
         try:
-            prompt = json.loads(body)["prompt"]
-        except (KeyError, TypeError, ValueError):
-            return []
-        return prompt if isinstance(prompt, list) and all(type(token) is int for token in prompt) else []
+            request = json.loads(body)
+            prompt, model = request["prompt"], request.get("model", "")
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return [], ""
+        is_ids = isinstance(prompt, list) and all(type(token) is int for token in prompt)
+        return (prompt, model) if is_ids and isinstance(model, str) else ([], "")
 
     def answer(self, status: int, body: bytes) -> None:
         self.send_response(status)

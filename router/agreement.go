@@ -91,40 +91,44 @@ func (c *hashCheck) reset() {
 }
 
 // check compares the hash of a block with the model's. It returns false once no further block is needed. One block may differ
-// for a reason that events do not tell, so hashes differ only when a second block says so, too.
+// for a reason that events do not tell, so hashes differ only when a second block says so, too, or when another block_size
+// makes the hash.
 func (c *hashCheck) check(b *events.FirstBlock) (more bool) {
 	c.numChecked++
 	if c.numChecked > freeChecks && time.Since(c.last) < checkPause {
 		return true
 	}
 	c.last = time.Now()
-	tokens := len(b.Tokens)
-	if b.Pairs {
-		tokens--
-	}
-	if tokens%c.blockSize != 0 {
-		return true // another block size is an error of its own
-	}
+	tokens := b.NumTokens()
 	state, _ := c.result()
+	isWhole := tokens%c.blockSize == 0 // a block of a KV cache group may be several of the model's
 	switch {
-	case c.profile.fits(c.blockSize, b):
+	case isWhole && c.profile.fits(c.blockSize, b):
 		if c.isTold {
 			c.log.Info("router: the hashes of a source agree with the model's again")
 		}
 		c.set(HashesAgree, "")
 		c.isTold, c.wrong = false, nil
 		return false
+	case state == HashesDiffer:
+	case tokens != c.blockSize && c.profile.fits(tokens, b): // which no other size of block makes
+		c.setDiffer(fmt.Sprintf("the engine hashes blocks of %d tokens: give the model block_size: %d", tokens, tokens))
+	case !isWhole: // an error of its own, when the block is stored
 	case c.wrong == nil:
 		c.wrong = cloneBlock(b)
-	case state != HashesDiffer && !bytes.Equal(c.wrong.Hash, b.Hash):
-		reason := c.profile.explain(c.blockSize, c.wrong, b)
-		c.set(HashesDiffer, reason)
-		if reason != c.warned && time.Since(c.warnedAt) >= warnEvery {
-			c.warned, c.warnedAt, c.isTold = reason, time.Now(), true
-			c.log.Warn("router: the hashes of a source differ from the model's, so queries by tokens find nothing of it", "reason", reason)
-		}
+	case !bytes.Equal(c.wrong.Hash, b.Hash):
+		c.setDiffer(c.profile.explain(c.blockSize, c.wrong, b))
 	}
 	return true
+}
+
+// setDiffer says that the hashes differ, and what would fit.
+func (c *hashCheck) setDiffer(reason string) {
+	c.set(HashesDiffer, reason)
+	if reason != c.warned && time.Since(c.warnedAt) >= warnEvery {
+		c.warned, c.warnedAt, c.isTold = reason, time.Now(), true
+		c.log.Warn("router: the hashes of a source differ from the model's, so queries by tokens find nothing of it", "reason", reason)
+	}
 }
 
 // cloneBlock returns a copy that borrows nothing.
@@ -181,12 +185,18 @@ func (h *Hashing) firstHash(blockSize int, b *events.FirstBlock) (digest []byte,
 
 // explain says what the model's hash should be, so that it makes the hashes of these blocks.
 func (h *Hashing) explain(blockSize int, blocks ...*events.FirstBlock) string {
-	for _, c := range h.candidates(blocks[0]) {
-		if slices.ContainsFunc(blocks, func(b *events.FirstBlock) bool { return !c.fits(blockSize, b) }) {
-			continue
+	tokens := blocks[0].NumTokens()
+	for _, size := range slices.Compact([]int{blockSize, tokens}) {
+		for _, c := range h.candidates(blocks[0]) {
+			if slices.ContainsFunc(blocks, func(b *events.FirstBlock) bool { return !c.fits(size, b) }) {
+				continue
+			}
+			text, _ := json.Marshal(&c) // it has texts, numbers and booleans
+			if size != blockSize {
+				return fmt.Sprintf("the engine hashes otherwise, and blocks of %d tokens: give the model block_size: %d and hash: %s", size, size, text)
+			}
+			return fmt.Sprintf("the engine hashes otherwise: give the model hash: %s", text)
 		}
-		text, _ := json.Marshal(&c) // it has texts, numbers and booleans
-		return fmt.Sprintf("the engine hashes otherwise: give the model hash: %s", text)
 	}
 	if h.Type == TypeVLLM {
 		return "no known way to hash fits: the engine's PYTHONHASHSEED is probably another; give its text as seed in the model's hash"

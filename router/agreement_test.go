@@ -153,6 +153,54 @@ func TestHashesDiffer(t *testing.T) {
 	}
 }
 
+// That the engine has blocks of another size is known with the first of them, unless its KV cache groups have larger ones.
+func TestOtherBlockSize(t *testing.T) {
+	vllm, cbor := Hashing{Type: TypeVLLM}, Hashing{Type: TypeVLLM, Algorithm: "sha256_cbor"}
+	sglang := Hashing{Type: TypeSGLang}
+	// stored is a block of a prompt, of size tokens, whose hash is that of its last hashSize tokens.
+	stored := func(h Hashing, n, size, hashSize int) map[string]any {
+		var b events.FirstBlock
+		var ids []any
+		for i := range size {
+			b.Tokens, ids = append(b.Tokens, int64(1000*n+i)), append(ids, 1000*n+i)
+		}
+		_, short, err := h.firstHash(hashSize, &b)
+		require.NoError(t, err)
+		event := eventstest.Stored(nil, binary.BigEndian.AppendUint64(nil, short))
+		event["token_ids"], event["block_size"] = ids, size
+		return event
+	}
+	for name, test := range map[string]struct {
+		model, engine       Hashing
+		size, hashSize, num int
+		want                string
+	}{
+		"larger":        {vllm, vllm, 32, 32, 1, "the engine hashes blocks of 32 tokens: give the model block_size: 32"},
+		"smaller":       {vllm, vllm, 8, 8, 1, "the engine hashes blocks of 8 tokens: give the model block_size: 8"},
+		"SGLang":        {sglang, sglang, 64, 64, 1, "give the model block_size: 64"},
+		"also the hash": {vllm, cbor, 32, 32, 2, `of 32 tokens: give the model block_size: 32 and hash: {"type":"vllm","algorithm":"sha256_cbor"}`},
+		"hash of group": {vllm, cbor, 32, 16, 2, `the engine hashes otherwise: give the model hash: {"type":"vllm","algorithm":"sha256_cbor"}`},
+		"large group":   {vllm, vllm, 32, 16, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newChecked(t, test.model)
+			p := c.follow("e")
+			var batch []map[string]any
+			for n := range test.num {
+				batch = append(batch, stored(test.engine, n, test.size, test.hashSize))
+			}
+			st := c.publish(p, "e", batch...)
+			if test.want == "" {
+				require.Equal(t, HashesAgree, st.Hashes)
+				return
+			}
+			require.Equal(t, HashesDiffer, st.Hashes)
+			require.Contains(t, st.HashesReason, test.want)
+		})
+	}
+}
+
 // One engine whose hashes differ refuses nothing that others, predictions or the store may answer. That no live source agrees
 // is said once.
 func TestHashesDifferOfOne(t *testing.T) {
@@ -175,7 +223,7 @@ func TestHashesDifferOfOne(t *testing.T) {
 		liar, honest := c.follow("liar"), c.follow("honest")
 		c.publish(honest, "honest")
 		lie(c, liar)
-		require.Equal(t, unchecked, unsureOf(c))
+		require.Equal(t, differs, unsureOf(c), "of an empty one 0 is certain")
 		require.True(t, c.Models()[0].HashesDiffer)
 		require.NoError(t, c.Predict(t.Context(), llama, fleet.ID{Engine: "honest"}, &Query{Tokens: promptBlock(2)}))
 		require.Equal(t, HashesAgree, c.publish(honest, "honest", storedBy(t, vllm, 1)).Hashes)
@@ -183,6 +231,8 @@ func TestHashesDifferOfOne(t *testing.T) {
 		require.Equal(t, differs, unsureOf(c))
 		require.False(t, c.Models()[0].HashesDiffer)
 		c.publish(honest, "honest", eventstest.Cleared())
+		require.Equal(t, differs, unsureOf(c))
+		c.publish(honest, "honest", eventstest.Stored(nil, hashesOf(7).At(0)))
 		require.Equal(t, unchecked, unsureOf(c))
 		require.True(t, c.Models()[0].HashesDiffer)
 		honest.Close()

@@ -79,7 +79,7 @@ func newModel(cfg Model, configured bool) (*model, error) {
 		size := cfg.Pool.Pool().HashBlockSize
 		cfg.Fleet.BlockSize = cmp.Or(cfg.Fleet.BlockSize, size)
 		if cfg.Fleet.BlockSize != size {
-			return nil, fielderror.New([]string{"block_size"}, "is %d, and the hash_block_size of its pool is %d; give the same, or no pool",
+			return nil, fielderror.New([]string{"block_size"}, "is %d, and the hash_block_size of its pool is %d; give the same, or pool: \"-\"",
 				cfg.Fleet.BlockSize, size)
 		}
 	}

@@ -108,9 +108,13 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	if q.KVHints {
 		sc.kvEndpoints = before.kvEndpoints
 	}
+	if q.Loadable && sc.model.cfg.Pool == nil { // the prefixes of the engines are known all the same
+		a.LoadableUnknown = "the model has no pool"
+		without := *q
+		without.Loadable = false
+		q = &without
+	}
 	switch {
-	case q.Loadable && sc.model.cfg.Pool == nil:
-		return fmt.Errorf("%w: model %q", ErrNoPool, sc.model.cfg.Name)
 	case q.NumTokens < 0:
 		return badField(ErrField, "num_tokens", "%d is negative; give the length of the prompt", q.NumTokens)
 	case q.byHashes():

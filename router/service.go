@@ -19,7 +19,6 @@ import (
 var (
 	ErrNoModel    = errors.New("there is no such model")
 	ErrNoHashing  = errors.New("how the model's tokens are hashed is not configured; ask by hashes")
-	ErrNoPool     = errors.New("the model has no pool whose store could be asked")
 	ErrWholeHash  = errors.New("the store's keys need whole digests, not 64 bits of them")
 	ErrHashLen    = errors.New("hashes of another length than those of the model's pool")
 	ErrTooMany    = errors.New("too many")

@@ -141,6 +141,9 @@ func TestQuery(t *testing.T) {
 	require.Empty(t, ask(t, s, Query{ModelKey: ModelKey{Tenant: "other"}, Hashes: prompt}))
 
 	var a Answer
+	require.NoError(t, s.Query(t.Context(), &Query{ModelKey: ModelKey{Tenant: "other"}, Hashes: prompt, Loadable: true}, &a))
+	require.Equal(t, LoadableUnknown("the model has no pool"), a.LoadableUnknown)
+	require.EqualValues(t, -1, a.LoadableTokens)
 	for _, test := range []struct {
 		q    Query
 		want error
@@ -149,7 +152,6 @@ func TestQuery(t *testing.T) {
 		{Query{ModelKey: ModelKey{Tenant: "nobody"}}, ErrNoModel},
 		{Query{Hashes: prompt, BlockSize: 32}, ErrOtherBlock},
 		{Query{Tokens: make([]int64, 16)}, ErrNoHashing},
-		{Query{ModelKey: ModelKey{Tenant: "other"}, Hashes: prompt, Loadable: true}, ErrNoPool},
 		{Query{Hashes: short(prompt), Loadable: true}, ErrWholeHash},
 		{Query{Hashes: coordinator.NewHashes(make([]byte, 160), 16), Loadable: true}, ErrHashLen},
 		{Query{Hashes: coordinator.NewHashes(make([]byte, 40), 4)}, fleet.ErrHashLen},

@@ -131,8 +131,8 @@ func (l *unsureList) add(a *activeSource) {
 	case hashes == HashesDiffer:
 		l.differs, l.reason = &u.ID, reason
 	}
-	if hashes != HashesAgree {
-		u.Hashes = hashes
+	if isEmpty := !u.Stale && !u.Incomplete && st.Blocks == 0; hashes != HashesAgree && !(isEmpty && hashes == HashesUnchecked) {
+		u.Hashes = hashes // of an empty engine a prefix of 0 is certain, however it hashes
 	}
 	if u.Stale || u.Incomplete || u.Hashes != "" {
 		l.list = append(l.list, u)
@@ -143,7 +143,7 @@ func (l *unsureList) add(a *activeSource) {
 // were read, or after. A source that becomes stale, or is stale no longer, in between is one of them.
 func (a *Answer) setUnsure(before, after *unsureList, q *Query, m *model) {
 	a.Unsure = a.Unsure[:0]
-	byHashes := q.byHashes()
+	byHashes := q.byHashes() || len(q.Tokens) < a.BlockSize // of less than a block nothing can be found
 	for _, u := range before.join(after) {
 		if byHashes {
 			u.Hashes = ""

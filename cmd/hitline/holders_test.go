@@ -62,7 +62,7 @@ b       64      0     0    16   64         7: 64
 		{200, `{"instances": {"a": {"dp": 1}}}`, exitFailed, "", "bad reply: instances.dp has another type: number"},
 		{200, `{"instances": {}, "loadable_tokens": "many"}`, exitFailed, "", "bad reply: \"many\" is no number of tokens"},
 		{503, `{"error": {"code": "busy", "message": "try\nagain"}}`, exitFailed, "", "refused by the server: try\\nagain (busy)\n"},
-		{404, `page not found`, exitFailed, "", "refused by the server: 404 Not Found\n"},
+		{404, `page not found`, exitFailed, "", "refused by the server: 404 Not Found; is this router.listen?\n"},
 		{302, ``, exitFailed, "", "refused by the server: 302 Found\n"},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

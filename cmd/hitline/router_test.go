@@ -161,7 +161,7 @@ func TestHoldersOfDifferingEngines(t *testing.T) {
 	s := startServe(t, routerConfig(engines...))
 	ask := func(stdin, file string) result { return hitline(t, stdin, "holders", "--connect", s.router, file, "-") }
 	storetest.Eventually(t, "the hashes differ", func() bool {
-		return strings.Contains(ask(ids, "--tokens-file").stdout, "unsure: engine-0 (differ, unchecked)")
+		return strings.Contains(ask(ids, "--tokens-file").stdout, "unsure: engine-0 (differ)")
 	})
 	storetest.Eventually(t, "the command says why", func() bool {
 		return ask(ids, "--tokens-file").stderr == "hitline: no engine of model \"llama\" is known to hash token ids as its hash says: "+why+"\n"
@@ -188,7 +188,6 @@ func TestHoldersRefused(t *testing.T) {
 		"--hashes-file -":                      "there is no such model: tenant \"default\" has several; name a model (no_model)",
 		"--hashes-file - --model d":            "there is no such model",
 		"--hashes-file - --model a --tenant t": "there is no such model",
-		"--hashes-file - --model a --loadable": "(no_pool)",
 		"--tokens-file ids --model a":          "(no_hashing)",
 	} {
 		got := hitline(t, hash, append([]string{"holders", "--connect", s.router}, strings.Fields(line)...)...)

@@ -18,6 +18,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -43,6 +44,7 @@ type router struct {
 	hitline *client.Client // with the timeout of main: without an answer in time a request goes by load alone
 	engines []*engine
 	mu      sync.Mutex
+	checked sync.Once // the names of the engines
 }
 
 // ServeHTTP sends a request to the engine that has the least to compute, and tells hitline which one that is.
@@ -53,13 +55,15 @@ func (r *router) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	var completion struct {
+		Model  string  `json:"model"`  // which hitline has under the same name
 		Prompt []int64 `json:"prompt"` // token ids; a router that has texts tokenizes them first
 	}
 	_ = json.Unmarshal(body, &completion) // a request of another form goes by load alone
-	chosen, cost := r.choose(request.Context(), completion.Prompt)
+	prompt := client.Prompt{Model: completion.Model, Tokens: completion.Prompt}
+	chosen, cost := r.choose(request.Context(), prompt)
 	defer r.finish(chosen, cost)
-	if len(completion.Prompt) > 0 {
-		r.predict(request.Context(), chosen, completion.Prompt)
+	if len(prompt.Tokens) > 0 {
+		r.predict(request.Context(), chosen, prompt)
 	}
 	request.Body = io.NopCloser(bytes.NewReader(body))
 	chosen.proxy.ServeHTTP(w, request)
@@ -67,12 +71,13 @@ func (r *router) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 
 // choose returns the engine that would be done first with a prompt, and what the prompt costs there, in tokens. The
 // cost is part of the engine's load until finish.
-func (r *router) choose(ctx context.Context, prompt []int64) (*engine, float64) {
+func (r *router) choose(ctx context.Context, prompt client.Prompt) (*engine, float64) {
 	answer := &client.Answer{} // that no engine has anything
-	if len(prompt) > 0 {
-		query := client.Query{Prompt: client.Prompt{Tokens: prompt}, Loadable: true}
+	if len(prompt.Tokens) > 0 {
+		query := client.Query{Prompt: prompt, Loadable: true}
 		if found, err := r.hitline.Query(ctx, &query); err == nil {
 			answer = found
+			r.checked.Do(func() { r.checkNames(ctx) })
 		} else {
 			log.Printf("by load alone: %v", err)
 		}
@@ -82,7 +87,7 @@ func (r *router) choose(ctx context.Context, prompt []int64) (*engine, float64) 
 	var best *engine
 	var bestCost float64
 	for _, e := range r.engines {
-		cost := float64(len(prompt)) - saved(answer, e.name) + 1 // a request without tokens is work, too
+		cost := float64(len(prompt.Tokens)) - saved(answer, e.name) + 1 // a request without tokens is work, too
 		if best == nil || e.load+cost < best.load+bestCost {
 			best, bestCost = e, cost
 		}
@@ -100,9 +105,29 @@ func saved(answer *client.Answer, name string) float64 {
 	return float64(prefix) + storeWeight*float64(max(answer.LoadableTokens-prefix, 0))
 }
 
+// checkNames logs the engines that hitline does not follow under their names: it would never have anything of them.
+func (r *router) checkNames(ctx context.Context) {
+	services, err := r.hitline.Services(ctx)
+	if err != nil {
+		log.Printf("names are not checked: %v", err)
+		return
+	}
+	var followed []string
+	for _, source := range services.Sources {
+		followed = append(followed, source.Engine)
+	}
+	slices.Sort(followed)
+	followed = slices.Compact(followed)
+	for _, e := range r.engines {
+		if len(followed) > 0 && !slices.Contains(followed, e.name) { // without events it knows what is predicted
+			log.Printf("hitline follows no engine %q; it has %s", e.name, strings.Join(followed, ", "))
+		}
+	}
+}
+
 // predict tells hitline where a prompt goes. The next request with it goes there before the engine's events say so.
-func (r *router) predict(ctx context.Context, chosen *engine, prompt []int64) {
-	prediction := client.Prediction{Prompt: client.Prompt{Tokens: prompt}, Engine: chosen.name}
+func (r *router) predict(ctx context.Context, chosen *engine, prompt client.Prompt) {
+	prediction := client.Prediction{Prompt: prompt, Engine: chosen.name}
 	if err := r.hitline.Predict(ctx, &prediction); err != nil {
 		log.Printf("not predicted: %v", err)
 	}

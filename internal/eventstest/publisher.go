@@ -37,11 +37,23 @@ type Publisher struct {
 // New returns a publisher without batches. It is closed at the end of the test.
 func New(t testing.TB) *Publisher {
 	t.Helper()
-	p := &Publisher{subscribers: map[net.Conn]bool{}, conns: map[net.Conn]bool{}}
-	p.Endpoint = p.listen(t, "PUB", p.subscribe)
-	p.Replay = p.listen(t, "ROUTER", p.answer)
+	p, err := NewAt("127.0.0.1:0", "127.0.0.1:0")
+	require.NoError(t, err)
 	t.Cleanup(p.Close)
 	return p
+}
+
+// NewAt is New at two addresses of TCP. The caller closes the publisher.
+func NewAt(events, replay string) (p *Publisher, err error) {
+	p = &Publisher{subscribers: map[net.Conn]bool{}, conns: map[net.Conn]bool{}}
+	if p.Endpoint, err = p.listen(events, "PUB", p.subscribe); err == nil {
+		p.Replay, err = p.listen(replay, "ROUTER", p.answer)
+	}
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
 }
 
 // Close closes all connections and waits for them.
@@ -193,9 +205,11 @@ func Encode(at float64, events ...map[string]any) []byte {
 }
 
 // listen serves connections of a socket type and returns the endpoint.
-func (p *Publisher) listen(t testing.TB, socketType string, serve func(net.Conn, *bufio.Reader)) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+func (p *Publisher) listen(address, socketType string, serve func(net.Conn, *bufio.Reader)) (string, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return "", err
+	}
 	p.listeners = append(p.listeners, l)
 	p.running.Go(func() {
 		for {
@@ -206,7 +220,7 @@ func (p *Publisher) listen(t testing.TB, socketType string, serve func(net.Conn,
 			p.running.Go(func() { p.serve(c, socketType, serve) })
 		}
 	})
-	return "tcp://" + l.Addr().String()
+	return "tcp://" + l.Addr().String(), nil
 }
 
 // Connect connects to a subscriber that listens, and publishes there too.

@@ -53,7 +53,8 @@ const (
 const AllRanks = -1
 
 // Prefix returns how many leading tokens a rank of an engine has, with AllRanks the rank that has most, and whether its events
-// may be missing, with AllRanks those of any rank.
+// may be missing, with AllRanks those of any rank. An engine that the server does not follow under this name has 0: see
+// Services.Sources.
 func (a *Answer) Prefix(engine string, rank int) (tokens int64, isStale bool) {
 	reasons := a.Unsure[engine]
 	if rank != AllRanks {

@@ -160,7 +160,7 @@ func TestBadReplies(t *testing.T) {
 		{200, `{"instances": {}, "loadable_tokens": 1.5}`, client.ErrReply, "1.5 is no number of tokens"},
 		{200, nobody + strings.Repeat(" ", 32<<20), client.ErrReply, "more than 33554432 bytes"},
 		{503, `{"error": {"code": "busy", "message": "try\nagain"}}`, client.ErrRefused, `try\nagain (busy)`},
-		{404, `page not found`, client.ErrRefused, "404 Not Found"},
+		{404, `page not found`, client.ErrRefused, "404 Not Found; is this router.listen?"},
 		{302, ``, client.ErrRefused, "302 Found"},
 		{400, `Client sent an HTTP request to an HTTPS server.`, client.ErrRefused, "400 Bad Request; it has TLS, so give https://"},
 	} {

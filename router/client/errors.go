@@ -61,6 +61,8 @@ func (c *Client) refusal(response *http.Response, reply []byte) error {
 		e.Code, e.Message = printable.Cut(doc.Error.Code, maxText), printable.Cut(doc.Error.Message, maxText)
 	case bytes.Contains(reply, []byte("HTTP request to an HTTPS server")): // as net/http answers
 		e.Message += "; it has TLS, so give https://"
+	case e.Status == http.StatusNotFound: // hitline's own have a code
+		e.Message += "; is this router.listen?"
 	}
 	return e
 }

@@ -45,7 +45,8 @@ type Config struct {
 	// Cleared, if set, is called before all blocks are dropped: the publisher may be another one, and hash otherwise. It
 	// must not block.
 	Cleared func()
-	// Changed, if set, is called after Status has another Stale or Complete. It must not block.
+	// Changed, if set, is called after Status has another Stale or Complete, or Blocks have become 0 or are 0 no longer. It
+	// must not block.
 	Changed func()
 	// Observe, if set, is called with each batch before it is applied, in that order, those of
 	// replays included. payload is borrowed until it returns.

@@ -23,6 +23,14 @@ type FirstBlock struct {
 	Salt      string // the request's cache salt, "" without
 }
 
+// NumTokens returns how many tokens the block has.
+func (b *FirstBlock) NumTokens() int {
+	if b.Pairs {
+		return len(b.Tokens) - 1
+	}
+	return len(b.Tokens)
+}
+
 // rawFields are fields of an event as they came, nil if they did not.
 type rawFields struct{ tokens, lookahead, extraKeys, salt, loraID, remaining []byte }
 

@@ -160,7 +160,8 @@ func (f *Follower) update(change func(*tracker) error) error {
 // publish sets what Status returns.
 func (f *Follower) publish(now *Status) {
 	f.mu.Lock()
-	isOther := f.status.Stale != now.Stale || f.status.Complete != now.Complete
+	before := &f.status
+	isOther := before.Stale != now.Stale || before.Complete != now.Complete || (before.Blocks == 0) != (now.Blocks == 0)
 	f.status = *now
 	f.mu.Unlock()
 	if f.cfg.Changed != nil && isOther {

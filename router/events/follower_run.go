@@ -34,14 +34,18 @@ var errClosed = errors.New("the follower is closed")
 
 // run follows one connection after the other until Close.
 func (f *Follower) run() {
-	connects, replays := newPacer(false), newPacer(true)
+	connects, replays, restarts := newPacer(false), newPacer(true), newPacer(true)
 	for {
 		err := requesterror.Call(func() error { return f.runConnection(replays) })
 		closed := f.ctx.Err() != nil
 		if closed {
 			err = errClosed
 		}
-		f.log.failure, f.log.retryIn = err.Error(), connects.next()
+		pacer := connects
+		if errors.Is(err, errOtherPublisher) { // the engine is there
+			pacer = restarts
+		}
+		f.log.failure, f.log.retryIn = err.Error(), pacer.next()
 		_ = f.update(func(t *tracker) error {
 			t.markStale(err.Error())
 			t.stats.State = StateConnecting

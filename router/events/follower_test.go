@@ -266,7 +266,9 @@ func TestFollowerNoticesRestart(t *testing.T) {
 	for name, isCut := range map[string]bool{"cut": true, "behind a proxy": false} {
 		t.Run(name, func(t *testing.T) {
 			p := startPublisher(t)
-			f, set := follow(t, p.config())
+			cfg, log := p.config(), new(logtest.Buffer)
+			cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+			f, set := follow(t, cfg)
 			p.awaitSubscriber()
 			p.publish(storedBatch(1), false)
 			p.publish(storedBatch(2), false)
@@ -281,6 +283,11 @@ func TestFollowerNoticesRestart(t *testing.T) {
 			}
 			awaitHeld(t, set, 100, 101, 102)
 			awaitStatus(t, f, func(s Status) bool { return s.Complete && s.Restarts > 0 })
+			for _, line := range log.Take() {
+				if strings.Contains(line, errOtherPublisher.Error()) {
+					require.Contains(t, line, "retry_in=0s", "the engine is there, so all is read at once")
+				}
+			}
 		})
 	}
 }

@@ -224,7 +224,8 @@ func (s *groupSpec) mergeSize(b *events.Blocks, hashSize int64) error {
 		return fmt.Errorf("has blocks of %d tokens, at most %d are possible", size, maxBlockSize)
 	case isSingle && (size%hashSize != 0 || s.BlockSize != 0 && size < s.BlockSize):
 	case size%hashSize != 0:
-		return fmt.Errorf("has blocks of %d tokens, which is no multiple of %d", size, hashSize)
+		return fmt.Errorf("has blocks of %d tokens, which is no multiple of %d; the model's block_size is %d, the engine's %d",
+			size, hashSize, hashSize, size)
 	case s.BlockSize == 0 || s.Single && size > s.BlockSize:
 		s.BlockSize, s.Single = size, isSingle
 	case s.BlockSize != size:

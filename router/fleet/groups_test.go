@@ -66,6 +66,13 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// Blocks that the model's block_size does not divide are refused with both sizes.
+func TestOtherHashSize(t *testing.T) {
+	_, holders := newTestFleet(t, Config{}, 1)
+	err := holders[0].Store(blocksOf(0, 2, 24, "", 0), nil)
+	require.ErrorContains(t, err, "no multiple of 16; the model's block_size is 16, the engine's 24")
+}
+
 // liars store something else than eight honest engines, which have 16-token blocks of full attention in group 0 and of a
 // window of 64 tokens in group 1.
 var liars = map[string]func(*Holder, coordinator.Hashes){

@@ -26,11 +26,13 @@ var (
 	errTwice = errors.New("is there twice, or under two names; give it once")
 	errType  = errors.New("has another type, or a number that is too large; GET /openapi.yaml describes it")
 	errOther = errors.New("is not known here, and ignoring it could change the answer; leave it out")
-	// errTokens is errOther for a name that is easily taken for that of token_ids.
-	errTokens = errors.New("is not known here; give the prompt's as token_ids")
-	errLong   = fmt.Errorf("has more than %d bytes; give a shorter text", maxText)
-	errPiece  = fmt.Errorf("has more than %d bytes in one text or number; give a shorter one", maxPiece)
+	errText  = errors.New("is a text; give a list of token ids; for a text ask the engine's /tokenize")
+	errLong  = fmt.Errorf("has more than %d bytes; give a shorter text", maxText)
+	errPiece = fmt.Errorf("has more than %d bytes in one text or number; give a shorter one", maxPiece)
 )
+
+// meant has, for names in a request about a prompt that must not be left out, the field that is meant.
+var meant = map[string]string{"tokens": "token_ids", "prompt": "token_ids", "lora": "lora_name", "lora_id": "lora_name"}
 
 const (
 	// maxText bounds one text in bytes. Names have 256, so it is for salts.
@@ -131,7 +133,12 @@ func (b *bodyReader) errorOf(err error) error {
 	case !isSemantic:
 		return fmt.Errorf("%w: %w", errSyntax, err)
 	}
-	return valueError(fieldOf(semantic.JSONPointer), semantic.Err)
+	field := fieldOf(semantic.JSONPointer)
+	isUnknown := errors.Is(semantic.Err, json.ErrUnknownName) || errors.Is(semantic.Err, errOther)
+	if near := meant[field]; near != "" && isUnknown && !b.call.operation.admin {
+		return wrongField(field, "is not known here; did you mean %s?", near)
+	}
+	return valueError(field, semantic.Err)
 }
 
 // pieceError returns the error of a name, a text or a number that is too long.
@@ -155,11 +162,7 @@ func fieldOf(value jsontext.Pointer) string {
 func valueError(field string, reason error) error {
 	switch {
 	case errors.Is(reason, json.ErrUnknownName):
-		reason = errOther
-		if field == "tokens" {
-			reason = errTokens
-		}
-		return wrongField(fmt.Sprintf("%.40q", field), "%w", reason)
+		return wrongField(fmt.Sprintf("%.40q", field), "%w", errOther)
 	case field == "":
 		return fmt.Errorf("%w: the body must be an object", errSyntax)
 	case errors.Is(reason, errMany):

@@ -18,7 +18,10 @@ import (
 
 // newCall returns a call whose body may be read.
 func newCall() *call {
-	return &call{prompt: prompts.Get().(*prompt), http: &http.Request{ContentLength: -1}, lease: lease{memory: newMemory(1 << 40)}}
+	return &call{
+		operation: &operations[0], prompt: prompts.Get().(*prompt), http: &http.Request{ContentLength: -1},
+		lease: lease{memory: newMemory(1 << 40)},
+	}
 }
 
 // readBody reads the body of a request about a prompt.

@@ -71,7 +71,6 @@ var refusals = []struct {
 	{router.ErrNoModel, http.StatusNotFound, "no_model"},
 	{router.ErrNoHashing, http.StatusConflict, "no_hashing"},
 	{router.ErrHashesDiffer, http.StatusConflict, "hashes_differ"},
-	{router.ErrNoPool, http.StatusConflict, "no_pool"},
 	{router.ErrOtherBlock, http.StatusConflict, "other_block_size"},
 	{router.ErrOtherType, http.StatusConflict, "other_engine"},
 	{router.ErrTooMany, http.StatusConflict, "too_many"},

@@ -137,8 +137,9 @@ func TestAnswers(t *testing.T) {
 		{"/register", register("a", 3), `{"status": "registered successfully", "instance_id": "a"}`},
 		{"/query_by_hash", `{"seq_hashes": [1], "last_known": true}`, `{"instances": {}, "unsure": {"a": ["incomplete", "stale"], "b": ["incomplete", "stale"]},
 			"unsure_ranks": {"a": {"0": ["incomplete", "stale"], "1": ["incomplete", "stale"], "3": ["incomplete", "stale"]}, "b": {"2": ["incomplete", "stale"]}}}`},
-		{"/query", `{"token_ids": [1], "instance_id": "b"}`, `{"instances": {}, "unsure": {"b": ["incomplete", "stale", "unchecked"]},
+		{"/query", `{"token_ids": [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1], "instance_id": "b"}`, `{"instances": {}, "unsure": {"b": ["incomplete", "stale", "unchecked"]},
 			"unsure_ranks": {"b": {"2": ["incomplete", "stale", "unchecked"]}}}`},
+		{"/query", `{"token_ids": [1], "instance_id": "b"}`, `{"instances": {}, "unsure": {"b": ["incomplete", "stale"]}, "unsure_ranks": {"b": {"2": ["incomplete", "stale"]}}}`},
 		{"/query", `{"seq_hashes": [], "instance_id": "b"}`, `{"instances": {}, "unsure": {"b": ["incomplete", "stale"]}, "unsure_ranks": {"b": {"2": ["incomplete", "stale"]}}}`}, // less than a block
 		{"/query_by_hash", `{"seq_hashes": [1], "instance_id": "nobody"}`, `{"instances": {}, "unsure": {"nobody": ["unknown"]}}`},
 		{"/query_by_hash", `{"seq_hashes": [1], "instance_id": "vllm-1"}`, `{"instances": {}}`},
@@ -196,9 +197,13 @@ func TestRefused(t *testing.T) {
 		{"/query", `{"token_ids": [7], "model_name": "other"}`, nil, 404, `no such model: \"other\"`},
 		{"/query", `{"token_ids": []}`, nil, 400, "field token_ids: is empty; give those of the whole prompt, or seq_hashes, which are none for less than a block"},
 		{"/predict", `{"token_ids": [], "instance_id": "a"}`, nil, 400, "field token_ids: is empty"},
-		{"/query", `{"tokens": [1]}`, nil, 400, `field \"tokens\": is not known here; give the prompt's as token_ids`},
+		{"/query", `{"tokens": [1]}`, nil, 400, `field tokens: is not known here; did you mean token_ids?`},
+		{"/query", `{"prompt": "Hello"}`, nil, 400, `field prompt: is not known here; did you mean token_ids?`},
+		{"/predict", `{"token_ids": [7], "lora": "a"}`, nil, 400, `field lora: is not known here; did you mean lora_name?`},
+		{"/register", register + `, "lora_id": 7}`, nil, 400, "field lora_id: is not known here, and ignoring it could change the answer; leave it out"},
+		{"/query", `{"token_ids": "Hello"}`, nil, 400, `field token_ids: is a text; give a list of token ids; for a text ask the engine's /tokenize`},
 		{"/register", `{"instance_id": "a"}`, nil, 400, `field model: has no model; give one of [\"llama\"], or the name of another`},
-		{"/query", `{"token_ids": [7], "lora_id": 7}`, nil, 400, "field lora_id: is not known here"},
+		{"/query", `{"token_ids": [7], "lora_id": 7}`, nil, 400, "field lora_id: is not known here; did you mean lora_name?"},
 		{"/register", register + `, "modelname": "llama"}`, nil, 400, "field model: is there twice, or under two names; give it once"},
 		{"/register", register + `, "bind": true}`, nil, 403, "not_allowed"},
 		{"/register", register + `, "block_size": 32}`, nil, 409, `field block_size: is 32, and that of model \"llama\" is 16; give the same`},
@@ -336,10 +341,10 @@ func TestKeepAlive(t *testing.T) {
 	defer time.AfterFunc(2*bodyTimeout, func() { close(gate.Open) }).Stop()
 	body := `{"model": "slow", "loadable": true, "seq_hashes": ` + hexOf(chain(3)) + `}`
 	request := post(fmt.Sprintf("Content-Length: %d", len(body)), body)
-	in := bufio.NewReader(send(t, address, request+request+strings.Replace(request, "slow", "full", 1)))
+	in := bufio.NewReader(send(t, address, request+request+strings.Replace(request, "slow", "none", 1)))
 	require.Equal(t, http.StatusOK, status(t, in))
 	require.Equal(t, http.StatusOK, status(t, in))
-	require.Equal(t, http.StatusConflict, status(t, in), "that model has no pool")
+	require.Equal(t, http.StatusNotFound, status(t, in), "there is no such model")
 }
 
 // A body that is refused in its first bytes is read to its end, so that the reply reaches a client that sends all before it

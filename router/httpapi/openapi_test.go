@@ -212,7 +212,6 @@ func wrongBodies() map[string]string {
 		"/query no_model":         `{"token_ids": [1]}`,
 		"/query no_hashing":       `{"model": "plain", "token_ids": [1]}`,
 		"/query hashes_differ":    `{"model": "differ", "token_ids": [1]}`,
-		"/query no_pool":          `{"model": "plain", "seq_hashes": [], "loadable": true}`,
 		"/query other_block_size": `{"model": "llama", "token_ids": [1], "block_size": 32}`,
 		"/query unanswerable":     `{"model": "window", "seq_hashes": ` + hashes + `, "loadable": true, "num_tokens": 1000000}`,
 		"/query timeout":          `{"model": "slow", "seq_hashes": ` + hashes + `, "loadable": true}`,

@@ -166,7 +166,9 @@ type tokenIDs struct {
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (t *tokenIDs) UnmarshalJSONFrom(in *jsontext.Decoder) (err error) {
-	t.set = in.PeekKind() != 'n'
+	if t.set = in.PeekKind() != 'n'; in.PeekKind() == '"' {
+		return errText
+	}
 	if t.ids, err = grow(t.lease, t.ids[:0], 1, maxTokens, idBytes); err != nil { // not nil
 		return err
 	}

@@ -179,7 +179,22 @@ class HoldersClient:
         }  # fmt: skip
         self._post("/predict", _encode(block_hashes, token_ids, fields, {}))
 
+    def followed(self, model: str = "", tenant: str = "") -> set[str]:
+        """Returns the names of the engines that the server follows, of all models of the tenant or of one."""
+        answer = self._request("GET", "/services", b"")
+        try:
+            return {
+                str(source["instance_id"])
+                for source in json.loads(answer)["sources"]
+                if source["tenant_id"] == (tenant or "default") and model in ("", source["model"])
+            }
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise BadReply(f"services: {printable(repr(error))} in the answer") from error
+
     def _post(self, path: str, body: bytes) -> bytes:
+        return self._request("POST", path, body)
+
+    def _request(self, method: str, path: str, body: bytes) -> bytes:
         """Sends a body, and returns that of the answer."""
         deadline = time.monotonic() + self._timeout
         lock = self._lock  # a process that is forked meanwhile gets another one
@@ -189,7 +204,7 @@ class HoldersClient:
             while True:
                 is_new = self._connection is None or self._connection.sock is None
                 try:
-                    return self._exchange(path, body, deadline)
+                    return self._exchange(method, path, body, deadline)
                 except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
                     self._drop()
                     if is_new:
@@ -212,7 +227,7 @@ class HoldersClient:
         finally:
             lock.release()
 
-    def _exchange(self, path: str, body: bytes, deadline: float) -> bytes:
+    def _exchange(self, method: str, path: str, body: bytes, deadline: float) -> bytes:
         headers: dict[str, Any] = {"Content-Type": "application/json"}
         token = self._token.read()
         if token:
@@ -222,7 +237,7 @@ class HoldersClient:
         if token and not self._is_tls:
             self._token.warn_of_plain_text(connection.sock, self.address, "https", logger)
         connection.sock.settimeout(_remaining(deadline))
-        connection.request("POST", path, body, headers)
+        connection.request(method, path, body, headers)
         connection.response_class = functools.partial(_Response, deadline)  # type: ignore[assignment]
         with connection.getresponse() as response:
             answer = bytearray()
@@ -291,6 +306,8 @@ def _encode(
 def _numbers(name: str, numbers: Sequence[int]) -> list[int]:
     """Returns numbers that the server can read."""
     try:
+        if isinstance(numbers, (bytes, bytearray, memoryview)):  # of a text that was not tokenized
+            raise TypeError
         found = list(numbers)
     except TypeError:
         raise TypeError(f"{name} is {numbers!r:.80}, must be a list of int") from None

@@ -15,13 +15,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Tuple, TypeVar, Union
 
 from hitline.connection import forkable
-from hitline.errors import HitlineError, RequestTimeout, logger
+from hitline.errors import HitlineError, RequestTimeout, logger, printable
 from hitline.holders import Holders, HoldersClient
 
 __all__ = ["PrefixScorer"]
 
-# Seconds between two warnings that there are no scores.
+# Seconds between two warnings that there are no scores, and between two checks of names.
 _WARN_EVERY = 10.0
+
+# How many names of engines are remembered as checked, and how many a warning has.
+_MAX_CHECKED = 1000
+_MAX_NAMED = 10
 
 # An engine by its name at the server, or one of its data-parallel ranks.
 Engine = Union[str, Tuple[str, int]]
@@ -55,7 +59,8 @@ class PrefixScorer:
         self._model, self._tenant = model, tenant
         self._store_weight, self._last_known, self._timeout = store_weight, last_known, timeout
         self._clients = [HoldersClient(address, timeout=timeout, **client) for _ in range(connections)]
-        self._warned = float("-inf")
+        self._warned = self._last_check = float("-inf")
+        self._checked: frozenset[str] = frozenset()
         self._begin_work()
         forkable.add(self)
 
@@ -86,22 +91,27 @@ class PrefixScorer:
     ) -> dict[str, float]:
         """Returns a score of 0 to 1 for each engine: the part of the prompt that it need not compute. Without an answer
         in time there are none. engines are the names that the server has for them (instance_id), or a mapping from the
-        caller's names to those, or to pairs of such a name and a data-parallel rank. prompt are lora_name, lora_path and
-        cache_salt if the request has them."""
+        caller's names to those, or to pairs of such a name and a data-parallel rank. An engine that the server does not
+        follow scores 0, which is logged once. prompt are lora_name, lora_path and cache_salt if the request has them,
+        and model in place of the scorer's."""
         names = engines if isinstance(engines, Mapping) else {engine: engine for engine in engines}
         if not len(token_ids):
             return {}
+        prompt = {"model": self._model, **prompt}
         found = self._ask(
             lambda client: client.holders(
                 token_ids=token_ids,
-                model=self._model,
                 tenant=self._tenant,
                 last_known=self._last_known,
                 loadable=self._store_weight > 0,
-                **prompt,
+                **prompt,  # type: ignore[arg-type]
             )
         )
-        return {} if found is None else self._scores(found, len(token_ids), names)
+        if found is None:
+            return {}
+        asked = {engine[0] if isinstance(engine, tuple) else engine for engine in names.values()}
+        self._check_names(asked, prompt["model"])
+        return self._scores(found, len(token_ids), names)
 
     async def choose_async(
         self, token_ids: Sequence[int], engines: Iterable[str] | Mapping[str, Engine], **prompt: str
@@ -116,11 +126,8 @@ class PrefixScorer:
         choose. The server must allow the permission store."""
         if len(token_ids):
             name, rank = engine if isinstance(engine, tuple) else (engine, 0)
-            self._ask(
-                lambda client: client.predict(
-                    name, token_ids=token_ids, rank=rank, model=self._model, tenant=self._tenant, **prompt
-                )
-            )
+            names = {"tenant": self._tenant, "model": self._model, **prompt}
+            self._ask(lambda client: client.predict(name, token_ids=token_ids, rank=rank, **names))  # type: ignore
 
     async def predict_async(self, token_ids: Sequence[int], engine: Engine, **prompt: str) -> None:
         """Is predict for asyncio: the event loop does not wait."""
@@ -135,17 +142,36 @@ class PrefixScorer:
             self._warn(RequestTimeout(f"no answer within {self._timeout} s"))
             return None
 
-    def _ask(self, request: Callable[[HoldersClient], T]) -> T | None:
-        """Makes a request over one of the connections. None: it failed, which is logged."""
+    def _check_names(self, names: set[str], model: str) -> None:
+        """Asks once about names that are new, and warns: one that the server does not know scores 0 for ever."""
+        with self._lock:
+            if names <= self._checked or time.monotonic() - self._last_check < _WARN_EVERY:
+                return
+            self._last_check = time.monotonic()
+        followed = self._ask(lambda client: client.followed(model, self._tenant), is_check=True)
+        if followed is None:  # it is tried again
+            return
+        with self._lock:
+            unknown = sorted(names - followed - self._checked)
+            self._checked = (self._checked if len(self._checked) < _MAX_CHECKED else frozenset()) | names
+        if followed and unknown:  # a server that follows none knows what is predicted alone
+            quoted = ", ".join(f'"{printable(name)}"' for name in unknown[:_MAX_NAMED])
+            known = ", ".join(printable(name) for name in sorted(followed)[:_MAX_NAMED])
+            logger.warning("hitline follows no engine %s; it has %s", quoted, known)
+
+    def _ask(self, request: Callable[[HoldersClient], T], is_check: bool = False) -> T | None:
+        """Makes a request over one of the connections. None: it failed, which is logged unless it is a check."""
         try:
             client = self._idle.get(timeout=self._timeout)
         except queue.Empty:
-            self._warn(RequestTimeout(f"other threads' requests took {self._timeout} s"))
+            if not is_check:
+                self._warn(RequestTimeout(f"other threads' requests took {self._timeout} s"))
             return None
         try:
             return request(client)
         except HitlineError as error:
-            self._warn(error)
+            if not is_check:
+                self._warn(error)
             return None
         finally:
             self._idle.put(client)

@@ -50,12 +50,14 @@ class Script(BaseHTTPRequestHandler):
     status, reply, pause, hang_up = 200, NOBODY, 0.0, False
     drip = 0.0  # seconds before each byte of the reply
     lacks = 0  # bytes of the reply
+    replies: dict[str, str] = {}  # by path, in place of reply
     requests: list[tuple[str, Any, Any]]
     connections: set[Any]
     released: threading.Event
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or "null")
+        self.reply = self.replies.get(self.path, self.reply)
         self.requests.append((self.path, body, self.headers))
         self.connections.add(self.client_address)
         if self.pause:
@@ -69,6 +71,9 @@ class Script(BaseHTTPRequestHandler):
                 self.released.wait(self.drip)
                 self.wfile.write(byte.encode())
             self.close_connection = self.hang_up
+
+    def do_GET(self) -> None:
+        self.do_POST() if self.path in self.replies else self.send_error(404)
 
     def log_message(self, *_: Any) -> None:
         pass

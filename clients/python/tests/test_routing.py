@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hitline import HoldersClient, PrefixScorer
+from hitline.errors import logger
 from tests.support import PATIENCE, needs_server, router_server, unused_address
 from tests.test_holders import scripted
 
@@ -79,12 +80,36 @@ class Scores(unittest.TestCase):
         with PrefixScorer(unused_address(self).replace("tcp", "http")) as scorer:
             self.assertEqual(scorer.choose([1], ["e"]), {})
 
+    def test_names(self) -> None:
+        """A name that the server does not follow is logged once, and only if it follows others."""
+        source = {"tenant_id": "default", "model": "m"}
+        services = json.dumps({"sources": [{**source, "instance_id": f"engine-{i}"} for i in (1, 0, 0)]})
+        for sources, names, want in (
+            (services, ["vllm-a", "engine-1"], 'hitline follows no engine "vllm-a"; it has engine-0, engine-1'),
+            (services, [("engine-0", 1), "engine-1"], None),
+            ('{"sources": []}', ["vllm-a"], None),
+            ("{}", ["vllm-a"], None),
+        ):
+            replies = {"/query": ANSWER, "/services": sources}
+            with self.subTest(names=names, sources=sources), scripted(replies=replies) as (script, address):
+                scorer = PrefixScorer(address, timeout=PATIENCE)
+                with self.assertLogs("hitline", "WARNING") as logged:
+                    for _ in range(3):
+                        scorer.choose([1, 2], dict(enumerate(names)), model="m")
+                    scorer.close()
+                    logger.warning("the end")
+                lines = [record.getMessage() for record in logged.records[:-1]]
+                self.assertEqual(lines, [want] if want else [])
+                self.assertEqual([path for path, _, _ in script.requests].count("/services"), 1)
+
     def test_wrong_arguments(self) -> None:
         for wrong in ({"store_weight": 1.5}, {"connections": 0}, {"address": "x"}):
             with self.subTest(wrong), self.assertRaisesRegex(ValueError, next(iter(wrong))):
                 PrefixScorer(**wrong)
         with PrefixScorer() as scorer, self.assertRaises(TypeError):
             scorer.choose(["x"], ["e"])
+        with PrefixScorer() as scorer, self.assertRaisesRegex(TypeError, "token_ids is b'Hello', must be a list of int"):
+            scorer.choose(b"Hello", ["e"])
 
 
 @needs_server

@@ -192,7 +192,7 @@ var reference = []section{
 		{"type", anything, "`vllm`", "`vllm` or `sglang`"},
 		{"release", anything, "the model's", "release of vLLM"},
 		{"algorithm", anything, "`sha256`", "`prefix_caching_hash_algo`: `sha256`, `sha256_cbor`, `xxhash` or `xxhash_cbor`"},
-		{"seed", anything, "none", "`PYTHONHASHSEED` of the engines, needed up to 0.28 and for `xxhash`"},
+		{"seed", anything, "none", "`PYTHONHASHSEED` of the engines, if it is set, as it must be up to 0.28 and for `xxhash`"},
 		{"lookahead", anything, "0", "tokens after a block that its hash covers (0.33.0 on)"},
 		{"bigrams", anything, "`false`", "SGLang hashes pairs of tokens, for EAGLE"},
 		{"dynamo", anything, "`false`", "SGLang's events have the format `dynamo`"},

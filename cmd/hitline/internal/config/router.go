@@ -134,7 +134,7 @@ func (c *Config) checkRouterSources() error {
 	if err != nil {
 		return c.WithOrigin("router", err)
 	}
-	names, holders, all := map[string]bool{}, map[string]bool{}, []router.Source{}
+	names, holders, all := map[string]int{}, map[string]bool{}, []router.Source{}
 	for i, s := range f.Sources {
 		path := fmt.Sprintf("router.sources[%d]", i)
 		if err := c.checkRouterSource(service, &s, path); err != nil {
@@ -143,13 +143,16 @@ func (c *Config) checkRouterSources() error {
 		ranks, _ := s.EachRank() // it was checked
 		for _, s := range ranks {
 			holder := fmt.Sprint(s.ModelKey(), s.ID())
+			before, isNamed := names[s.Name]
 			switch {
-			case names[s.Name]:
-				return c.wrong(path+".name", "%q is the name of a source before it", s.Name)
+			case isNamed && s.Name == s.Endpoint: // it has no name
+				return c.wrong(path+".endpoint", "%q is that of sources[%d]; give one of them a name", s.Endpoint, before)
+			case isNamed:
+				return c.wrong(path+".name", "%q is the name of sources[%d]; give another", s.Name, before)
 			case holders[holder]:
 				return c.wrong(path+".instance_id", "a source before it is of rank %d of %q; a rank has one source", s.Rank, s.Engine)
 			}
-			names[s.Name], holders[holder] = true, true
+			names[s.Name], holders[holder] = i, true
 		}
 		all = append(all, ranks...)
 	}

@@ -113,7 +113,7 @@ func TestRouterErrors(t *testing.T) {
 		{`router: {models: [{}]}`, `c.yaml:1:19: router.models[0]: has no name; give 1 to 256 bytes of printable characters`},
 		{`router: {models: [{name: a, block_size: 1}, {name: a, block_size: 1}]}`, `c.yaml:1:52: router.models[1].name: "a" of tenant "default" is a model before it`},
 		{`router: {models: [{name: a, pool: b}]}`, `c.yaml:1:35: router.models[0].pool: there is no pool "b"; configure it under pools, or write "-" for none`},
-		{"pool: {}\nrouter: {models: [{name: a, block_size: 64}]}", `c.yaml:2:41: router.models[0].block_size: is 64, and the hash_block_size of its pool is 16; give the same, or no pool`},
+		{"pool: {}\nrouter: {models: [{name: a, block_size: 64}]}", `c.yaml:2:41: router.models[0].block_size: is 64, and the hash_block_size of its pool is 16; give the same, or pool: "-"`},
 		{`router: {models: [{name: a, hicache_layout: "http://e"}]}`, `c.yaml:1:45: router.models[0].hicache_layout: needs backend.mooncake, the store of the engines, whose keys it says`},
 		{`router: {models: [{name: a, hicache_layout: ["http://e", e]}]}`, `c.yaml:1:58: router.models[0].hicache_layout[1]: not the address of a layout; write http://host:port/get_hicache_l3_cache_layout, of an engine`},
 		{`router: {models: [{name: a, hicache_layout: e}]}`, `c.yaml:1:45: router.models[0].hicache_layout: not the address of a layout; write http://host:port/get_hicache_l3_cache_layout, of an engine`},
@@ -138,7 +138,8 @@ func TestRouterErrors(t *testing.T) {
 		{`router: {models: [{name: a, block_size: 16, hash: {release: 0.32.0, lookahead: 1}}]}`, `c.yaml:1:80: router.models[0].hash.lookahead: the hashes of vLLM 0.32.0 cover no lookahead tokens`},
 		{"pool: {hash_len: 32}\nrouter: {models: [{name: a, hash: {algorithm: xxhash, seed: 0}}]}", `c.yaml:2:47: router.models[0].hash.algorithm: makes hashes of 16 bytes, and those of the pool have 32; give the engines' own`},
 		{`router: {models: [{name: a, block_size: 1}], sources: [{model: b, instance_id: i, endpoint: "tcp://a:1"}]}`, `c.yaml:1:64: router.sources[0].model: there is no model "b" of tenant "default"; configure it under router.models`},
-		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1"}, {instance_id: j, endpoint: "tcp://a:1"}]}`, `c.yaml:1:97: router.sources[1].name: "tcp://a:1" is the name of a source before it`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1"}, {instance_id: j, endpoint: "tcp://a:1"}]}`, `c.yaml:1:124: router.sources[1].endpoint: "tcp://a:1" is that of sources[0]; give one of them a name`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{name: n, instance_id: i, endpoint: "tcp://a:1"}, {name: n, instance_id: j, endpoint: "tcp://a:2"}]}`, `c.yaml:1:113: router.sources[1].name: "n" is the name of sources[0]; give another`},
 		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1"}, {instance_id: i, endpoint: "tcp://a:2"}]}`, `c.yaml:1:111: router.sources[1].instance_id: a source before it is of rank 0 of "i"; a rank has one source`},
 	} {
 		t.Run(test.text, func(t *testing.T) { assert.Equal(t, test.want, fails(t, test.text+"\n")) })
