@@ -177,7 +177,7 @@ func TestDecoderClaims(t *testing.T) {
 
 // Copies that find no memory are not counted; blocks that the engine may cache then are any.
 func TestMemoryOfCopies(t *testing.T) {
-	b := admission.New(4*copiesStep)
+	b := admission.New(4 * copiesStep)
 	newCopies := func() *copies {
 		c := &copies{memory: share{of: b}}
 		require.NoError(t, c.addGroupTier(0, &gpu))
