@@ -27,7 +27,7 @@ type processes struct {
 	mu         sync.Mutex                // guards the fields below
 	conns      map[*checkedConn]struct{} // open
 	ids        map[string]string         // run_id by address, "" if it is not told
-	flushes    map[string]int64          // by address, as counted by the server
+	contents   map[string]contents       // by address, when they were last looked at
 	primaries  string                    // of a cluster: who has which slots
 }
 
@@ -55,21 +55,28 @@ func (p *processes) recordID(addr, id string) {
 		p.ids = map[string]string{}
 	}
 	if p.ids[addr] = id; id != before {
-		delete(p.flushes, addr)
+		delete(p.contents, addr)
 	}
 }
 
-// recordFlushes begins a generation if the server at an address has been flushed since it was last asked.
-func (p *processes) recordFlushes(addr string, flushes int64) {
+// contents are what a server tells of what it has.
+type contents struct {
+	flushes int64 // of any database
+	keys    int64 // in the one that is asked
+}
+
+// recordContents begins a generation if the server at an address was flushed since it was last looked at, and has lost
+// keys by that: the flush may have been of another database.
+func (p *processes) recordContents(addr string, now contents) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if before, known := p.flushes[addr]; known && flushes > before {
+	if before, known := p.contents[addr]; known && now.flushes > before.flushes && now.keys < before.keys {
 		p.generation.Add(1)
 	}
-	if p.flushes == nil {
-		p.flushes = map[string]int64{}
+	if p.contents == nil {
+		p.contents = map[string]contents{}
 	}
-	p.flushes[addr] = flushes
+	p.contents[addr] = now
 }
 
 // tellsID reports whether the server at an address tells its ID, as far as is known.
@@ -146,8 +153,8 @@ func (b *Backend) watch() {
 	}
 }
 
-// lookForFlushes asks all servers that tell something of themselves how often they were flushed. An error says nothing:
-// whoever asks for keys meets it, too.
+// lookForFlushes asks all servers that tell something of themselves how often they were flushed, and how many keys they
+// have. An error says nothing: whoever asks for keys meets it, too.
 func (b *Backend) lookForFlushes() {
 	ctx, cancel := context.WithTimeout(context.Background(), b.cfg.DialTimeout)
 	defer cancel()
@@ -158,8 +165,12 @@ func (b *Backend) lookForFlushes() {
 				return nil
 			}
 			text, err := node.Info(ctx, "commandstats").Result()
+			if err != nil {
+				return err
+			}
+			keys, err := node.DBSize(ctx).Result()
 			if err == nil {
-				b.processes.recordFlushes(addr, countFlushes(text))
+				b.processes.recordContents(addr, contents{countFlushes(text), keys})
 			}
 			return err
 		})

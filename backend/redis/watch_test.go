@@ -185,33 +185,36 @@ func TestGeneration(t *testing.T) {
 	}
 }
 
-// A server that somebody flushes begins a generation, if keys are asked for, and so does each flush after it.
+// A server that somebody flushes begins a generation, if keys are asked for, and so does each flush after it; one of another
+// database does not.
 func TestFlushes(t *testing.T) {
 	forEachServer(t, func(t *testing.T, binary string) {
-		b := testBackend(t, Config{URL: "redis://" + storetest.StartServer(t, binary).Addr})
-		exists := func() {
-			_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)), false)
-			require.NoError(t, err)
+		s := storetest.StartServer(t, binary)
+		b := testBackend(t, Config{URL: "redis://" + s.Addr})
+		other := testBackend(t, Config{URL: "redis://" + s.Addr + "/1"})
+		seen := func(want contents) {
+			storetest.Eventually(t, fmt.Sprint(want), func() bool {
+				_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)), false)
+				require.NoError(t, err)
+				b.processes.mu.Lock()
+				defer b.processes.mu.Unlock()
+				return b.processes.contents[s.Addr] == want
+			})
 		}
-		looked := func() (some bool) {
-			exists()
-			b.processes.mu.Lock()
-			defer b.processes.mu.Unlock()
-			return len(b.processes.flushes) > 0
-		}
-		storetest.Eventually(t, "the flushes are counted", looked)
-		before := b.Generation()
-		for _, flush := range []string{"FLUSHALL", "FLUSHDB"} {
+		for i, flush := range []string{"FLUSHALL", "FLUSHDB"} {
+			require.NoError(t, b.Store(testContext(t), blocks("m", 3)))
+			seen(contents{2 * int64(i), 3})
+			before := b.Generation()
+			require.NoError(t, other.client.Do(testContext(t), "FLUSHDB").Err())
+			seen(contents{2*int64(i) + 1, 3})
+			require.Equal(t, before, b.Generation(), "of another database")
 			require.NoError(t, b.client.Do(testContext(t), flush, "ASYNC").Err())
-			storetest.Eventually(t, flush, func() bool { exists(); return b.Generation() > before })
-			before++
-			require.Equal(t, before, b.Generation())
+			seen(contents{2*int64(i) + 2, 0})
+			require.Equal(t, before+1, b.Generation(), flush)
 		}
+		before := b.Generation()
 		require.NoError(t, b.client.Do(testContext(t), "CONFIG", "RESETSTAT").Err())
-		for range 3 {
-			exists()
-			time.Sleep(watchEvery)
-		}
+		seen(contents{})
 		require.Equal(t, before, b.Generation())
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/router/client"
@@ -44,7 +45,7 @@ type router struct {
 	hitline *client.Client // with the timeout of main: without an answer in time a request goes by load alone
 	engines []*engine
 	mu      sync.Mutex
-	checked sync.Once // the names of the engines
+	checked atomic.Bool // the names of the engines
 }
 
 // ServeHTTP sends a request to the engine that has the least to compute, and tells hitline which one that is.
@@ -64,6 +65,7 @@ func (r *router) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	defer r.finish(chosen, cost)
 	if len(prompt.Tokens) > 0 {
 		r.predict(request.Context(), chosen, prompt)
+		r.checkNames(request.Context())
 	}
 	request.Body = io.NopCloser(bytes.NewReader(body))
 	chosen.proxy.ServeHTTP(w, request)
@@ -77,7 +79,6 @@ func (r *router) choose(ctx context.Context, prompt client.Prompt) (*engine, flo
 		query := client.Query{Prompt: prompt, Loadable: true}
 		if found, err := r.hitline.Query(ctx, &query); err == nil {
 			answer = found
-			r.checked.Do(func() { r.checkNames(ctx) })
 		} else {
 			log.Printf("by load alone: %v", err)
 		}
@@ -105,11 +106,14 @@ func saved(answer *client.Answer, name string) float64 {
 	return float64(prefix) + storeWeight*float64(max(answer.LoadableTokens-prefix, 0))
 }
 
-// checkNames logs the engines that hitline does not follow under their names: it would never have anything of them.
+// checkNames logs once the engines that hitline does not follow under their names: it would never have anything of them.
 func (r *router) checkNames(ctx context.Context) {
+	if !r.checked.CompareAndSwap(false, true) {
+		return
+	}
 	services, err := r.hitline.Services(ctx)
 	if err != nil {
-		log.Printf("names are not checked: %v", err)
+		r.checked.Store(false) // the next request asks again
 		return
 	}
 	var followed []string

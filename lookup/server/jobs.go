@@ -142,11 +142,11 @@ func (js *jobs) submit(j *job) {
 		js.apply(j)
 		return
 	}
-	if op.changes {
-		s.conn.flush(0) // what was asked before a change is recorded before it
-	}
 	if js.ctx == nil {
 		js.ctx, js.cancel = context.WithCancel(s.shared.ctx)
+	}
+	if op.changes { // what was asked before a change is recorded before it
+		s.conn.flush(0) // which may close the connection, and js
 	}
 	kind := computing
 	if b := s.shared.backend; b != nil && op.callsStore {

@@ -60,7 +60,7 @@ class PrefixScorer:
         self._store_weight, self._last_known, self._timeout = store_weight, last_known, timeout
         self._clients = [HoldersClient(address, timeout=timeout, **client) for _ in range(connections)]
         self._warned = self._last_check = float("-inf")
-        self._checked: frozenset[str] = frozenset()
+        self._checked: frozenset[tuple[str, str]] = frozenset()  # models with names of engines
         self._begin_work()
         forkable.add(self)
 
@@ -92,7 +92,7 @@ class PrefixScorer:
         """Returns a score of 0 to 1 for each engine: the part of the prompt that it need not compute. Without an answer
         in time there are none. engines are the names that the server has for them (instance_id), or a mapping from the
         caller's names to those, or to pairs of such a name and a data-parallel rank. An engine that the server does not
-        follow scores 0, which is logged once. prompt are lora_name, lora_path and cache_salt if the request has them,
+        follow scores 0: predict logs it once. prompt are lora_name, lora_path and cache_salt if the request has them,
         and model in place of the scorer's."""
         names = engines if isinstance(engines, Mapping) else {engine: engine for engine in engines}
         if not len(token_ids):
@@ -109,8 +109,6 @@ class PrefixScorer:
         )
         if found is None:
             return {}
-        asked = {engine[0] if isinstance(engine, tuple) else engine for engine in names.values()}
-        self._check_names(asked, prompt["model"])
         return self._scores(found, len(token_ids), names)
 
     async def choose_async(
@@ -128,6 +126,7 @@ class PrefixScorer:
             name, rank = engine if isinstance(engine, tuple) else (engine, 0)
             names = {"tenant": self._tenant, "model": self._model, **prompt}
             self._ask(lambda client: client.predict(name, token_ids=token_ids, rank=rank, **names))  # type: ignore
+            self._check_name(name, names["model"])
 
     async def predict_async(self, token_ids: Sequence[int], engine: Engine, **prompt: str) -> None:
         """Is predict for asyncio: the event loop does not wait."""
@@ -142,22 +141,23 @@ class PrefixScorer:
             self._warn(RequestTimeout(f"no answer within {self._timeout} s"))
             return None
 
-    def _check_names(self, names: set[str], model: str) -> None:
-        """Asks once about names that are new, and warns: one that the server does not know scores 0 for ever."""
+    def _check_name(self, name: str, model: str) -> None:
+        """Asks once whether the server follows an engine, and warns: one that it does not know scores 0 for ever. No
+        request waits for it, since its engine is chosen."""
         with self._lock:
-            if names <= self._checked or time.monotonic() - self._last_check < _WARN_EVERY:
+            if (model, name) in self._checked or time.monotonic() - self._last_check < _WARN_EVERY:
                 return
             self._last_check = time.monotonic()
         followed = self._ask(lambda client: client.followed(model, self._tenant), is_check=True)
         if followed is None:  # it is tried again
             return
         with self._lock:
-            unknown = sorted(names - followed - self._checked)
-            self._checked = (self._checked if len(self._checked) < _MAX_CHECKED else frozenset()) | names
-        if followed and unknown:  # a server that follows none knows what is predicted alone
-            quoted = ", ".join(f'"{printable(name)}"' for name in unknown[:_MAX_NAMED])
+            self._checked = (self._checked if len(self._checked) < _MAX_CHECKED else frozenset()) | {(model, name)}
+            if name in followed:
+                self._last_check = float("-inf")  # the next name is checked at once
+        if followed and name not in followed:  # a server that follows none knows what is predicted alone
             known = ", ".join(printable(name) for name in sorted(followed)[:_MAX_NAMED])
-            logger.warning("hitline follows no engine %s; it has %s", quoted, known)
+            logger.warning('hitline follows no engine "%s"; it has %s', printable(name), known)
 
     def _ask(self, request: Callable[[HoldersClient], T], is_check: bool = False) -> T | None:
         """Makes a request over one of the connections. None: it failed, which is logged unless it is a check."""

@@ -81,26 +81,28 @@ class Scores(unittest.TestCase):
             self.assertEqual(scorer.choose([1], ["e"]), {})
 
     def test_names(self) -> None:
-        """A name that the server does not follow is logged once, and only if it follows others."""
+        """A name that the server does not follow is logged once for each model, and only if it follows others."""
         source = {"tenant_id": "default", "model": "m"}
         services = json.dumps({"sources": [{**source, "instance_id": f"engine-{i}"} for i in (1, 0, 0)]})
-        for sources, names, want in (
-            (services, ["vllm-a", "engine-1"], 'hitline follows no engine "vllm-a"; it has engine-0, engine-1'),
-            (services, [("engine-0", 1), "engine-1"], None),
-            ('{"sources": []}', ["vllm-a"], None),
-            ("{}", ["vllm-a"], None),
+        for sources, engines, want, asked in (
+            (services, ["vllm-a", ("vllm-a", 1)], 'hitline follows no engine "vllm-a"; it has engine-0, engine-1', 1),
+            (services, [("engine-0", 1), "engine-1"], None, 2),
+            ('{"sources": []}', ["vllm-a"], None, 1),
+            ("{}", ["vllm-a"], None, 1),
         ):
-            replies = {"/query": ANSWER, "/services": sources}
-            with self.subTest(names=names, sources=sources), scripted(replies=replies) as (script, address):
+            replies = {"/predict": "{}", "/services": sources, "/query": ANSWER}
+            with self.subTest(engines=engines, sources=sources), scripted(replies=replies) as (script, address):
                 scorer = PrefixScorer(address, timeout=PATIENCE)
                 with self.assertLogs("hitline", "WARNING") as logged:
                     for _ in range(3):
-                        scorer.choose([1, 2], dict(enumerate(names)), model="m")
+                        scorer.choose([1, 2], ["vllm-b"], model="m")
+                        for engine in engines:
+                            scorer.predict([1, 2], engine, model="m")
                     scorer.close()
                     logger.warning("the end")
                 lines = [record.getMessage() for record in logged.records[:-1]]
                 self.assertEqual(lines, [want] if want else [])
-                self.assertEqual([path for path, _, _ in script.requests].count("/services"), 1)
+                self.assertEqual([path for path, _, _ in script.requests].count("/services"), asked)
 
     def test_wrong_arguments(self) -> None:
         for wrong in ({"store_weight": 1.5}, {"connections": 0}, {"address": "x"}):

@@ -161,6 +161,22 @@ func newPageData(st Status) *pageData {
 // HasCurve reports whether enough was seen to tell of other sizes.
 func (p *Pool) HasCurve() bool { return p.Stat.PoolTokens != nil && len(p.Stat.Curve) > 1 }
 
+// CallsLate returns the calls of the store, or waits for one, that were late, of all pools since the start.
+func (p *pageData) CallsLate() (n int64) {
+	for i := range p.Pools {
+		n += p.Pools[i].Stat.BackendTimeouts
+	}
+	return n
+}
+
+// CallsFailed returns the calls of the store that failed, likewise.
+func (p *pageData) CallsFailed() (n int64) {
+	for i := range p.Pools {
+		n += p.Pools[i].Stat.BackendErrors
+	}
+	return n
+}
+
 // KeysAsked returns the keys that the lookups of all pools asked the store for.
 func (p *pageData) KeysAsked() (n int64) {
 	for i := range p.Pools {

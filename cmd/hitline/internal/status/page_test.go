@@ -78,7 +78,8 @@ func TestStates(t *testing.T) {
 	st := someStatus()
 	st.Ready, st.NotReadyReason = false, "the store <fails>"
 	st.Store = &Store{Name: "redis", State: "open", Error: "connection refused", Calls: map[string]Latency{"exists": {}}}
-	st.Stat.BackendTimeouts, st.Stat.BackendErrors = 24, 7
+	st.Pools = append(st.Pools, st.Pools[0])
+	st.Pools[0].Stat.BackendTimeouts, st.Pools[1].Stat.BackendTimeouts, st.Pools[1].Stat.BackendErrors = 20, 4, 7
 	st.Router = newRouter(nil, []router.SourceStatus{{Status: events.Status{Name: "e", Stale: true, LastError: "no route"}, Engine: "engine-7", Model: "m"}})
 	page = textOf(t, st)
 	for _, want := range []string{"not ready: the store <fails>", "breaker open", "connection refused", "24 calls were late, and 7 failed", "engine-7", "not followed: no route", "sources 0 of 1 followed"} {

@@ -38,7 +38,7 @@ func Text(st Status) string {
 			}
 		}
 	}
-	late, failed := st.Stat.BackendTimeouts, st.Stat.BackendErrors
+	late, failed := p.CallsLate(), p.CallsFailed()
 	if s := st.Store; s != nil && (s.State != "closed" || s.Error != "" || late+failed > 0) {
 		why := ""
 		if s.Error != "" {
