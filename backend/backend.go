@@ -63,7 +63,8 @@ type Backend interface {
 	// MaxKeys returns about how many keys like those there the store has room for, 0 if that is not known.
 	MaxKeys(ctx context.Context) (int64, error)
 	// Generation grows whenever keys may have gone that none of the backend's own calls has removed: another leader
-	// or process answers, a connection was lost while a call was on it, or none can be made. A connection that was
+	// or process answers, somebody has emptied the store, a connection was lost while a call was on it, or none can be
+	// made. A connection that was
 	// found to have ended before the first byte of a call was sent is no reason, if the next one is to the same process.
 	// It asks nobody, and does not wait.
 	Generation() uint64

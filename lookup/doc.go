@@ -66,7 +66,7 @@
 //	breaker.go        its health; breaker_log.go what is logged of it
 //	change_calls.go   changes end with their context, or are abandoned; call_durations.go
 //	key_memory.go     the memory of all keys; cpu_tokens.go who may build them: internal/admission
-//	remember.go       what is told without a call; block_memory.go, block_table.go, epoch.go
+//	remember.go       what is answered without a call; block_memory.go, block_table.go, epoch.go
 //	pool_backend.go   a backend as one pool asks it; pool_change.go, pool_lookup.go, look.go
 //	remote_lookup.go  one lookup over it; coalesce.go equal ones
 //	renew.go          keeps blocks before the start of lookups; renewer.go the queue

@@ -51,7 +51,7 @@ var errNotRemembered = errors.New("the backend must be asked")
 
 // Reserve waits for memory. It fails with ErrTooManyKeys, and in modeRemembered.
 func (l *remoteLookup) Reserve(bytes int64) (err error) {
-	if l.mode == modeRemembered { // a block is not
+	if l.mode == modeRemembered { // a block is not remembered
 		l.refused = errNotRemembered
 		return l.refused
 	}

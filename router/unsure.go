@@ -143,9 +143,9 @@ func (l *unsureList) add(a *activeSource) {
 // were read, or after. A source that becomes stale, or is stale no longer, in between is one of them.
 func (a *Answer) setUnsure(before, after *unsureList, q *Query, m *model) {
 	a.Unsure = a.Unsure[:0]
-	byHashes := q.byHashes() || len(q.Tokens) < a.BlockSize // of less than a block nothing can be found
+	ignoresHashing := q.byHashes() || len(q.Tokens) < a.BlockSize // of less than a block nothing can be found
 	for _, u := range before.join(after) {
-		if byHashes {
+		if ignoresHashing {
 			u.Hashes = ""
 		}
 		if (q.Engine == "" || q.Engine == u.Engine) && (u.Stale || u.Incomplete || u.Hashes != "") {

@@ -25,7 +25,7 @@
 //
 // Exists needs EXISTS, and CLUSTER SLOTS in a cluster. Store and Evict use SET, PEXPIRE and
 // UNLINK. Reset uses SCAN and UNLINK. Info uses PING and INFO. Sample uses SCAN. New connections use PING, and INFO to
-// tell a process from the one before; they do without it.
+// tell a process from the one before. While keys are asked for, INFO and DBSIZE tell a flush. Both do without them.
 //
 // # Errors
 //

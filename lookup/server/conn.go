@@ -66,7 +66,7 @@ type protocol interface {
 // pending are the requests of a connection that are not answered yet, the one that is being received included.
 type pending struct {
 	bytes   int  // that they hold
-	small   int  // of them, that others cannot keep out: see held.Admission
+	small   int  // of them, that others cannot keep out: see held.Admission.Set
 	waits   bool // some are being served, so that what waits is served later
 	barrier bool // nothing may be read before one of them has ended
 	over    bool // nothing is served after them: the connection ends when that loses nothing

@@ -138,7 +138,7 @@ func (js *jobs) submit(j *job) {
 		js.apply(j)
 		return
 	}
-	if j.answerKnown() {
+	if j.answerRemembered() {
 		js.apply(j)
 		return
 	}
@@ -161,9 +161,9 @@ func (js *jobs) submit(j *job) {
 	s.shared.workers[kind].Submit(&js.queues[kind], j)
 }
 
-// answerKnown answers a small lookup of blocks that were found a moment ago: an engine asks so at each step for
+// answerRemembered answers a small lookup of blocks that were found a moment ago: an engine asks so at each step for
 // a request that it cannot schedule. Two threads need not be woken for it. It returns false for other jobs.
-func (j *job) answerKnown() bool {
+func (j *job) answerRemembered() bool {
 	op := &operations[j.q.Tag]
 	if !op.lookup || op.inline != overIndex || j.query != nil {
 		return false

@@ -109,8 +109,8 @@ func (l Limits) inEffect(cfg *Config, listeners []Listener) Limits {
 	return l
 }
 
-// descriptorsOf returns how many descriptors a connection has at maxConns: one, or one and a pair of
-// sockets if a listener is one of TLS.
+// descriptorsOf returns how many descriptors a connection has at most: one, or one and a pair of sockets if a listener
+// is one of TLS.
 func descriptorsOf(listeners []Listener) uint64 {
 	for i := range listeners {
 		if listeners[i].TLS != nil {

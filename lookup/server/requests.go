@@ -6,7 +6,6 @@ import (
 )
 
 // The requests of a connection, as their bytes arrive: a session is the netproto.Handler of its conn, and its protocol.
-// It calls conn.flush, fail, endRequest and nextMessage, and for memory charge and fits.
 
 // wake implements protocol: jobs have ended, or the listener has new settings.
 func (s *session) wake() {

@@ -62,7 +62,7 @@ type Account struct {
 	reserved reservation // for open requests
 	table    *table
 	emptied  int64 // when the store was last emptied, 0 for never
-	suspect  int64 // when it may have been, as another process may answer
+	suspect  int64 // when it may have been: another process may answer, or somebody has emptied it
 	recall   recall
 	looks    looks
 	shares   shares
@@ -153,7 +153,7 @@ func (a *Account) asked(r *Event, now int64) (work int) {
 	return len(r.samples)
 }
 
-// suspectEmptied tells that the store may have been emptied: its process may be another one.
+// suspectEmptied tells that the store may have been emptied, or its process be another one.
 func (a *Account) suspectEmptied(at int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

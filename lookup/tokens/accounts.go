@@ -20,7 +20,7 @@ type Config struct {
 	Free    func(bytes int64)
 	// Now is a monotonic clock in nanoseconds, above 0.
 	Now func() int64
-	// Epoch, unless it is nil, returns a number that grows whenever another process of the store may answer.
+	// Epoch, unless it is nil, returns a number that grows whenever the store may have been emptied.
 	Epoch func() uint64
 }
 
@@ -124,7 +124,7 @@ func (s *Accounts) Flush() {
 	s.drain()
 }
 
-// lookAtEpoch tells the accounts that another process of the store may answer since it was last called. mu is held.
+// lookAtEpoch tells the accounts that the store may have been emptied since it was last called. mu is held.
 func (s *Accounts) lookAtEpoch(now int64) {
 	epoch := s.cfg.Epoch()
 	if epoch == s.epoch {

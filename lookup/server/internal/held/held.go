@@ -31,21 +31,21 @@ func (a *Admission) Resize(common, share int64) {
 // Holder is what one connection holds. Its zero value holds nothing. One goroutine at a time changes it.
 type Holder struct {
 	bytes atomic.Int64 // all
-	kept  int64        // of these
+	small int64        // of these
 	share int64        // that it had at the last Set
 }
 
 // Bytes returns how many bytes it holds. Any goroutine may call it.
 func (h *Holder) Bytes() int64 { return h.bytes.Load() }
 
-// Set makes a holder hold n bytes, of which some are kept: they have arrived and are not read. It has its own share.
-// Beyond that what is kept counts as small, and the rest as large, and it may have no more than is left then: so who
-// wants less is admitted longer. If it waits for requests of its own, it may keep as much as is left, and hold no more
-// than before in any case. Set returns false and changes nothing if that is too much.
-func (a *Admission) Set(h *Holder, n, kept int64, waits bool) bool {
+// Set makes a holder hold n bytes, of which some are small: bytes that have arrived and are not read, or of small
+// requests. It has its own share. Beyond that it may have no more than is left then: so who wants less is admitted
+// longer. If it waits for requests of its own, it may have as much more that is small as is left, and hold no more than
+// before in any case. Set returns false and changes nothing if that is too much.
+func (a *Admission) Set(h *Holder, n, ofSmall int64, waits bool) bool {
 	share := a.share.Load()
-	hadSmall, hadLarge := parts(h.Bytes(), h.kept, h.share)
-	small, large := parts(n, kept, share)
+	hadSmall, hadLarge := parts(h.Bytes(), h.small, h.share)
+	small, large := parts(n, ofSmall, share)
 	if n > h.Bytes() || !waits {
 		if large > hadLarge && !a.Add(large-hadLarge, false, large) {
 			return false
@@ -63,13 +63,13 @@ func (a *Admission) Set(h *Holder, n, kept int64, waits bool) bool {
 	a.Free(hadSmall-small, true)
 	a.Free(hadLarge-large, false)
 	h.bytes.Store(n)
-	h.kept, h.share = kept, share
+	h.small, h.share = ofSmall, share
 	return true
 }
 
-// Fits reports whether Set may make a holder hold n bytes of which none are kept.
+// Fits reports whether Set may make a holder hold n bytes of which none are small.
 func (a *Admission) Fits(h *Holder, n int64) bool {
-	_, had := parts(h.Bytes(), h.kept, h.share)
+	_, had := parts(h.Bytes(), h.small, h.share)
 	_, large := parts(n, 0, a.share.Load())
 	return large <= had || large <= a.Left(false)-(large-had)
 }
@@ -78,8 +78,8 @@ func (a *Admission) Fits(h *Holder, n int64) bool {
 func (a *Admission) Admitted(h *Holder) int64 { return max(h.Bytes()-a.share.Load(), 0) }
 
 // parts returns how many of n bytes are small and large beyond a share, which is first of the large ones.
-func parts(n, kept, share int64) (small, large int64) {
+func parts(n, ofSmall, share int64) (small, large int64) {
 	beyond := max(n-share, 0)
-	large = max(n-kept-share, 0)
+	large = max(n-ofSmall-share, 0)
 	return beyond - large, large
 }

@@ -13,7 +13,7 @@ import (
 // have all workers.
 //
 // Small and large jobs have queues of their own, which workers take from alternately. Some
-// workers are kept for small jobs, so that these do not wait for large ones to end.
+// workers are reserved for small jobs, so that these do not wait for large ones to end.
 type Pool struct {
 	maxRunning [numSizes]int // workers that serve jobs of the size at a time
 	maxPerConn [numSizes]int // workers that serve one connection at a time, of them with large jobs
@@ -55,14 +55,14 @@ type Queue struct {
 // New starts the workers; Stop ends them. An eighth of the workers, at least one of several,
 // are for small jobs only.
 func New(workers int) *Pool {
-	kept := workers / 8
-	if kept == 0 && workers > 1 {
-		kept = 1
+	reserved := workers / 8
+	if reserved == 0 && workers > 1 {
+		reserved = 1
 	}
 	perConn := workers - workers/8
 	p := &Pool{
-		maxRunning: [numSizes]int{workers, workers - kept},
-		maxPerConn: [numSizes]int{perConn, max(1, perConn-kept)},
+		maxRunning: [numSizes]int{workers, workers - reserved},
+		maxPerConn: [numSizes]int{perConn, max(1, perConn-reserved)},
 	}
 	p.ready.L = &p.mu
 	for range workers {
