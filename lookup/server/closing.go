@@ -12,7 +12,7 @@ import (
 // isClosing reports whether a connection is to be closed as soon as that loses nothing. Its event loop calls it.
 func (s *Server) isClosing(c *conn) bool {
 	switch phase(s.phase.Load()) {
-	case phaseClosingZMTP, phaseShutdown:
+	case phaseClosingZMTP:
 		return c.times.zmtp.Load() && c.times.hasPaused()
 	case phaseClosingAll:
 		return true
