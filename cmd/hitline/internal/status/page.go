@@ -161,38 +161,35 @@ func newPageData(st Status) *pageData {
 // HasCurve reports whether enough was seen to tell of other sizes.
 func (p *Pool) HasCurve() bool { return p.Stat.PoolTokens != nil && len(p.Stat.Curve) > 1 }
 
-// CallsLate returns the calls of the store, or waits for one, that were late, of all pools since the start.
-func (p *pageData) CallsLate() (n int64) {
+// sum returns the sum of a counter of all pools.
+func (p *pageData) sum(counter func(*api.Stat) int64) (n int64) {
 	for i := range p.Pools {
-		n += p.Pools[i].Stat.BackendTimeouts
+		n += counter(&p.Pools[i].Stat)
 	}
 	return n
+}
+
+// CallsLate returns the calls of the store, or waits for one, that were late, of all pools since the start.
+func (p *pageData) CallsLate() int64 {
+	return p.sum(func(s *api.Stat) int64 { return s.BackendTimeouts })
 }
 
 // CallsFailed returns the calls of the store that failed, likewise.
-func (p *pageData) CallsFailed() (n int64) {
-	for i := range p.Pools {
-		n += p.Pools[i].Stat.BackendErrors
-	}
-	return n
+func (p *pageData) CallsFailed() int64 {
+	return p.sum(func(s *api.Stat) int64 { return s.BackendErrors })
 }
 
 // KeysAsked returns the keys that the lookups of all pools asked the store for.
-func (p *pageData) KeysAsked() (n int64) {
-	for i := range p.Pools {
-		n += p.Pools[i].Stat.BackendKeys
-	}
-	return n
-}
+func (p *pageData) KeysAsked() int64 { return p.sum(func(s *api.Stat) int64 { return s.BackendKeys }) }
 
 // KeysOfPrompts returns the keys of all prompts, each asked for once and whole.
-func (p *pageData) KeysOfPrompts() (n int64) {
-	for i := range p.Pools {
-		if t := p.Pools[i].Stat.PoolTokens; t != nil {
-			n += t.Keys
+func (p *pageData) KeysOfPrompts() int64 {
+	return p.sum(func(s *api.Stat) int64 {
+		if s.PoolTokens == nil {
+			return 0
 		}
-	}
-	return n
+		return s.Keys
+	})
 }
 
 // aloneShare is the share of shared first blocks below which an asker seems to hash otherwise than the others.
