@@ -54,6 +54,7 @@ type scratch struct {
 	hashes []byte
 	// kvEndpoints are those of the model's sources; nil: no KVHints are asked.
 	kvEndpoints map[fleet.ID]string
+	asksStore   bool // Loadable is set, and the model has a pool
 }
 
 // HashBytes returns how many bytes of hashes are in memory while q is answered by its tokens, if Loadable or KVHints is set, or predicted;
@@ -108,18 +109,15 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	if q.KVHints {
 		sc.kvEndpoints = before.kvEndpoints
 	}
-	if q.Loadable && sc.model.cfg.Pool == nil { // the prefixes of the engines are known all the same
-		a.LoadableUnknown = "the model has no pool"
-		without := *q
-		without.Loadable = false
-		q = &without
+	if sc.asksStore = q.Loadable; q.Loadable && sc.model.cfg.Pool == nil { // the engines' prefixes are known all the same
+		a.LoadableUnknown, sc.asksStore = "the model has no pool", false
 	}
 	switch {
 	case q.NumTokens < 0:
 		return badField(ErrField, "num_tokens", "%d is negative; give the length of the prompt", q.NumTokens)
 	case q.byHashes():
 		err = sc.byHashes(ctx, q, a)
-	case !q.Loadable && before.allDiffer() && !sc.fleet.HasPredictions():
+	case !sc.asksStore && before.allDiffer() && !sc.fleet.HasPredictions():
 		err = fmt.Errorf("%w: model %q", ErrHashesDiffer, sc.model.cfg.Name)
 	default:
 		err = sc.byTokens(ctx, q, a)
@@ -140,7 +138,7 @@ func (sc *scratch) byHashes(ctx context.Context, q *Query, a *Answer) error {
 		sc.query.Add(q.Hashes.Bytes())
 		sc.end(q, q.Hashes, a)
 	}
-	if !q.Loadable {
+	if !sc.asksStore {
 		return ctx.Err()
 	}
 	return sc.load(ctx, cmp.Or(q.NumTokens, int64(q.Hashes.Len())*int64(a.BlockSize)), q.Hashes, a)
@@ -156,7 +154,7 @@ func (sc *scratch) byTokens(ctx context.Context, q *Query, a *Answer) error {
 	if err := sc.query.Begin(sc.fleet, t.hashLen); err != nil {
 		return err
 	}
-	keep := q.Loadable && t.sglang == nil // vLLM's store has these hashes, too
+	keep := sc.asksStore && t.sglang == nil // vLLM's store has these hashes, too
 	sc.hashes = sc.hashes[:0]
 	for wanted := true; t.left() > 0 && (wanted || keep); {
 		if err := ctx.Err(); err != nil {
@@ -175,7 +173,7 @@ func (sc *scratch) byTokens(ctx context.Context, q *Query, a *Answer) error {
 	}
 	hashes := coordinator.NewHashes(sc.hashes, t.hashLen)
 	sc.end(q, hashes, a)
-	if !q.Loadable {
+	if !sc.asksStore {
 		return nil
 	}
 	if !keep {
